@@ -2,7 +2,7 @@
 //! send complete frames only.
 //!
 //! The first byte of the input chooses the options and the second the size of the pieces; the rest
-//! is what the client sends after its preface and SEND_SETTINGS.
+//! is what the client sends after its preface and SETTINGS.
 
 #![no_main]
 

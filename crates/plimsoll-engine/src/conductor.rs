@@ -13,37 +13,37 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_model::plan::{ConnectionReuse, Plan, Shard, Target};
-use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::merge::IntervalMerger;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
+use plimsoll_model::records::record::RequestRecord;
+use plimsoll_model::runs::run::merge::IntervalMerger;
+use plimsoll_model::runs::run::{IntervalRecord, NegotiatedTls, ShardFigures};
 
-use crate::address::Address;
 use crate::clock::Clock;
-use crate::cores;
 use crate::defect;
 use crate::driver::Protocol;
 use crate::error::EngineError;
 use crate::event_loop::client::{LoopClient, LoopHandler};
 use crate::event_loop::{ConnectSummary, EventLoop, WorkerControl, WorkerShare};
-use crate::machine_meter::MachineMeter;
-use crate::network::os::{OsNetwork, SocketOptions};
-use crate::network::resolver;
-use crate::resources::{BatchMeter, ResourceMeter, WatchedProcesses, find_server_processes};
+use crate::host::cores;
+use crate::host::machine_meter::MachineMeter;
+use crate::host::resources::{BatchMeter, ResourceMeter, WatchedProcesses, find_server_processes};
 use crate::script::ScriptFactory;
 use crate::script::worker::ScriptWorker;
 use crate::stop_flag::StopFlag;
 use crate::tls::TlsClient;
+use crate::transport::address::Address;
+use crate::transport::network::os::{OsNetwork, SocketOptions};
+use crate::transport::network::resolver;
 use crate::worker::Worker;
 
-mod run_loop;
 mod idle_memory;
 mod partition;
+mod run_loop;
 mod worker_handle;
 
-use run_loop::Conductor;
 use idle_memory::IdleMemorySampler;
-use partition::{RunShape, check_descriptors, worker_shares, worker_count};
+use partition::{RunShape, check_descriptors, worker_count, worker_shares};
 pub use partition::{concurrent_connections, concurrent_script_connections, max_connections};
+use run_loop::Conductor;
 use worker_handle::{SharedRunState, WorkerHandle, WorkerMessage};
 
 /// An event that is reported to the caller while a run is in progress.
@@ -277,8 +277,7 @@ fn run_workers(
     });
     let (sender, messages) = mpsc::channel();
     let client = WatchedProcesses::this_process();
-    let holding =
-        (shape.is_mostly_idle).then(|| IdleMemorySampler::new(&client, server.as_ref()));
+    let holding = (shape.is_mostly_idle).then(|| IdleMemorySampler::new(&client, server.as_ref()));
     let client = ResourceMeter::new(client);
     let mut server = server.map(ResourceMeter::new);
     // The CPU time of batches with a fixed number of calls is measured only with a single worker: with several, each

@@ -95,7 +95,8 @@ pub fn count_reported_panic() {
 /// # Errors
 /// Returns the defect if `work` panicked.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
-    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::from_panic_payload(&*payload))
+    panic::catch_unwind(AssertUnwindSafe(work))
+        .map_err(|payload| Defect::from_panic_payload(&*payload))
 }
 
 /// Runs `work` with `state` until it returns without a panic. After each panic, `anew` resets the parts of `state` that
@@ -217,7 +218,11 @@ mod tests {
                 PanicCause::Defect,
             ),
         ] {
-            assert_eq!(PanicCause::classify(file, message), cause, "{file}: {message}");
+            assert_eq!(
+                PanicCause::classify(file, message),
+                cause,
+                "{file}: {message}"
+            );
         }
     }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use plimsoll_model::plan::GoodputBounds;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
 
 /// Unsent bytes of a connection above which no more requests are appended. A peer that does not read then shows up as
@@ -247,7 +247,7 @@ pub trait Driver {
         0
     }
 
-    /// Prefetches the memory that receiving needs ([`crate::prefetch`]), except for the driver itself.
+    /// Prefetches the memory that receiving needs ([`crate::structures::prefetch`]), except for the driver itself.
     #[inline]
     fn prefetch(&self) {}
 
@@ -275,7 +275,8 @@ pub trait Driver {
         0
     }
 
-    /// Returns whether messages that the peer would accept are waiting because [`MAX_UNSENT`] bytes are in the outbox.
+    /// Returns whether messages that the peer would accept are waiting because [`MAX_UNSENT_BYTES`] bytes are in the
+    /// outbox.
     fn is_held_back(&self) -> bool {
         false
     }

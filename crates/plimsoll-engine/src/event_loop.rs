@@ -10,37 +10,37 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::recorder::{CallTracing, Recorder};
-use plimsoll_model::run::NegotiatedTls;
+use plimsoll_model::records::record::RecordedInterval;
+use plimsoll_model::records::recorder::{CallTracing, Recorder};
+use plimsoll_model::runs::run::NegotiatedTls;
 use plimsoll_model::{Outcome, Time};
 
-use crate::addresses::TargetAddresses;
-use crate::network::{Network, SocketReady, SocketToken, WakeTime};
 use crate::pauses::{MAX_POLL_GAP_NS, PauseTracker};
-use crate::poller::MAX_EVENTS;
 use crate::tls::{HandshakeTally, TlsClient};
+use crate::transport::addresses::TargetAddresses;
+use crate::transport::network::{Network, SocketReady, SocketToken, WakeTime};
+use crate::transport::poller::MAX_EVENTS;
 
+mod batches;
 pub(crate) mod client;
+mod connect_summary;
 pub(crate) mod connecting;
 pub(crate) mod connection;
-mod worker_control;
-mod connect_summary;
 mod intervals;
 pub(crate) mod issue;
 mod racing;
-mod worker_share;
 pub(crate) mod timers;
-mod batches;
+mod worker_control;
+mod worker_share;
 
 use client::{LoopClient, LoopHandler};
-use connection::Connection;
-pub use worker_control::{StopLevel, WorkerControl, WorkerInterval};
 pub use connect_summary::ConnectSummary;
+use connection::Connection;
 pub use intervals::INTERVAL_NS;
 use intervals::IntervalClock;
 use issue::{CallSource, LoadPhase};
 use racing::ConnectRaces;
+pub use worker_control::{StopLevel, WorkerControl, WorkerInterval};
 pub use worker_share::WorkerShare;
 
 /// One worker's event loop; the module documentation describes an iteration.
@@ -303,7 +303,8 @@ where
         }
         let calls = self.call_counts();
         let length_ns = length_ns.min(now.since(self.start));
-        self.pauses.begin_recovery(length_ns, now, calls, &mut self.recorder);
+        self.pauses
+            .begin_recovery(length_ns, now, calls, &mut self.recorder);
     }
 
     /// Returns the stage, the number of calls in flight or waiting, and the number of calls due so far.
@@ -372,7 +373,9 @@ where
             is_last: true,
             negotiated: self.negotiated_tls(),
             connections: self.open_connections,
-            ..self.intervals.finish_interval(self.share.index, recorded, now)
+            ..self
+                .intervals
+                .finish_interval(self.share.index, recorded, now)
         });
     }
 
@@ -385,7 +388,9 @@ where
             in_flight: self.client.in_flight(),
             backlog: self.call_source.backlog_length(),
             connections: self.open_connections,
-            ..self.intervals.finish_interval(self.share.index, recorded, now)
+            ..self
+                .intervals
+                .finish_interval(self.share.index, recorded, now)
         });
     }
 }

@@ -147,7 +147,11 @@ impl PauseTracker {
     }
 
     /// Records the current recovery at the end of the run.
-    pub(crate) fn end_recovery(&mut self, (stage, _, due): (u8, u64, u64), recorder: &mut Recorder) {
+    pub(crate) fn end_recovery(
+        &mut self,
+        (stage, _, due): (u8, u64, u64),
+        recorder: &mut Recorder,
+    ) {
         if let Some(aftermath) = self.recovery.take() {
             aftermath.record(due, stage, recorder);
         }
@@ -183,7 +187,10 @@ mod tests {
             None
         );
         // Work was pending, so the loop did not wait.
-        assert_eq!(pauses.check_wait(Time(6 * MS), Time::ZERO, Time(6 * MS)), None);
+        assert_eq!(
+            pauses.check_wait(Time(6 * MS), Time::ZERO, Time(6 * MS)),
+            None
+        );
         // Stopped during a wait, and then busy after one.
         let stopped = pauses.check_wait(Time(6 * MS), Time(8 * MS), Time(90 * MS));
         assert_eq!(stopped, Some(84 * MS));

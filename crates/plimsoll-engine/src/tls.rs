@@ -11,7 +11,7 @@ use plimsoll_model::plan::{
     self, ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, Target, TlsPlan, TlsSuite,
     TlsVersion,
 };
-use plimsoll_model::run::CertificateAcceptance;
+use plimsoll_model::runs::run::CertificateAcceptance;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -45,7 +45,7 @@ pub mod validity;
 mod x509_version_1;
 
 use buffered_session::BufferedSession;
-use failures::{PresentedIdentity, classify_record, classify_and_explain};
+use failures::{PresentedIdentity, classify_and_explain, classify_record};
 use files::{FileError, NamedFile};
 use key_log::KeyLogFile;
 use own_session::{KeySource, OwnSession};
@@ -60,7 +60,7 @@ pub use buffered_session::SessionError;
 pub(crate) use session::TlsSession;
 pub use session::{ServerSession, ServerSessions, TlsConnection};
 
-use crate::addresses::classify_connect;
+use crate::transport::addresses::classify_connect;
 
 /// Error message for a server that requires a client certificate, gets none and may close without an alert.
 pub(crate) const CLIENT_CERT_MISSING: &str =
@@ -189,7 +189,10 @@ impl TlsClient {
         if plan.lacks_server_name(target) {
             return Err(TlsSetupError::NoServerName);
         }
-        let name = plan.server_name.as_deref().unwrap_or(target.host_without_zone());
+        let name = plan
+            .server_name
+            .as_deref()
+            .unwrap_or(target.host_without_zone());
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let server_name =
             ServerName::try_from(bare.to_owned()).map_err(|_| TlsSetupError::ServerName {
@@ -266,7 +269,8 @@ impl TlsClient {
 
     /// Returns whether a server asked for a client certificate and none was available.
     pub fn lacks_certificate(&self) -> bool {
-        self.presented == PresentedIdentity::Nothing && self.observations.was_certificate_requested()
+        self.presented == PresentedIdentity::Nothing
+            && self.observations.was_certificate_requested()
     }
 
     /// Returns an error message if the server may have rejected the client certificate: it asked for the certificate
@@ -424,6 +428,9 @@ mod tests {
         assert_eq!(suites, TlsSuite::ALL.map(TlsSuite::name));
         let groups = made.kx_groups.iter();
         let groups: Vec<u16> = groups.map(|group| group.name().into()).collect();
-        assert_eq!(groups, KeyExchangeGroup::ALL.map(KeyExchangeGroup::iana_code));
+        assert_eq!(
+            groups,
+            KeyExchangeGroup::ALL.map(KeyExchangeGroup::iana_code)
+        );
     }
 }

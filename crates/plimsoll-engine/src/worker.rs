@@ -8,8 +8,8 @@ use std::io;
 use std::sync::Arc;
 
 use plimsoll_model::plan::ConnectionReuse;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::schedule::Arrival;
-use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Driver, Event, Protocol};
@@ -18,29 +18,29 @@ use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
 use crate::event_loop::connection::ConnectionState;
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
-use crate::heap;
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
-use crate::prefetch::prefetch;
-use crate::resources::BatchMeter;
+use crate::host::resources::BatchMeter;
+use crate::structures::heap;
+use crate::structures::prefetch::prefetch;
 use crate::tls::TlsClient;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 
 mod call_table;
 mod connection;
 mod deadlines;
 mod events;
+mod in_flight_limiter;
 mod issue;
 mod lifecycle;
-mod in_flight_limiter;
 mod remainders;
 mod retry;
 mod slots;
 mod tokens;
 
-pub use crate::addresses::classify_connect;
 pub use crate::event_loop::{
     ConnectSummary, INTERVAL_NS, StopLevel, WorkerControl, WorkerInterval, WorkerShare,
 };
+pub use crate::transport::addresses::classify_connect;
 use call_table::CallTable;
 use connection::{ConnectionRole, DriverState, PendingCall, ReadContext, ReadUntil};
 use in_flight_limiter::InFlightLimiter;
@@ -339,7 +339,10 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         let client = &self.client;
         let first =
             |queue: &VecDeque<(Time, SocketToken)>| queue.front().map_or(Time::NEVER, |q| q.0);
-        let mut at = client.reconnects.next_time().min(client.thinking.next_time());
+        let mut at = client
+            .reconnects
+            .next_time()
+            .min(client.thinking.next_time());
         at = at
             .min(client.driver_timers.next_time())
             .min(first(&client.low_water_checks))

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use plimsoll_engine::address::{Address, LocalResourceError, look_up};
+use plimsoll_engine::transport::address::{Address, LocalResourceError, look_up};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const CHILD_MARKER: &str = "PLIMSOLL_TEST_PROCESS";
@@ -101,7 +101,11 @@ fn port_exhaustion_blames_no_address() {
         assert!(reported.contains("ran out of ports"), "{reported}");
     }
     let another: SocketAddr = "127.0.0.2:1".parse().unwrap();
-    assert!(Address::Tcp(another).start_connect(Some(another.ip())).is_ok());
+    assert!(
+        Address::Tcp(another)
+            .start_connect(Some(another.ip()))
+            .is_ok()
+    );
     // No address of this family remains.
     let file = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
     if fs::exists(file).unwrap() {

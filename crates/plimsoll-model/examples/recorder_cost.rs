@@ -10,7 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::runs::run::IntervalRecord;
 use plimsoll_model::{CallSample, Outcome, Recorder, Time};
 
 /// A batch is shorter than a scheduler time slice, so that the fastest one had the core to itself.
@@ -58,7 +58,10 @@ fn main() {
     }
     let taken = recorder.take_interval(spare.take());
     let record = IntervalRecord {
-        stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
+        stages: taken
+            .recorded_stages()
+            .map(|(i, s)| (i, s.clone()))
+            .collect(),
         ..IntervalRecord::default()
     };
     let start = Instant::now();

@@ -13,21 +13,21 @@ mod verdict_table;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Count;
+use crate::formats::units::Rate;
+use crate::metrics::measure::Count;
 use crate::plan::{LinkEnd, Metric, Objective, Statistic, TimeMetric};
-use crate::record::{StageRecord, TimeHistogram};
-use crate::run::health::ProblemKind;
-use crate::run::memory::MemoryGrowth;
-use crate::run::{MemorySummary, Run, RunState};
+use crate::records::record::{StageRecord, TimeHistogram};
+use crate::runs::run::health::ProblemKind;
+use crate::runs::run::memory::MemoryGrowth;
+use crate::runs::run::{MemorySummary, Run, RunState};
 use crate::spec;
 use crate::statistics::quantile::quantile;
-use crate::units::Rate;
 
 pub use blame::RunCircumstances;
 use blame::{FailureCounts, TimeEvidence, limited_times};
 pub use inputs::{MeasuredCalls, ObjectiveInputs};
 pub use lost_objective::{ExpectedCalls, OBJECTIVE_LOST_SUFFIX, find_lost_objective};
-pub use running_totals::{LiveObjectiveInputs, plotted_objective, objective_value};
+pub use running_totals::{LiveObjectiveInputs, objective_value, plotted_objective};
 pub use verdict_table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, decide_verdict};
 
 /// An objective with its verdict and measured value.
@@ -39,8 +39,8 @@ pub struct ObjectiveResult {
     pub verdict: ObjectiveVerdict,
     /// The measured value and, where the verdict is inconclusive, the reason.
     pub measured: String,
-    /// The [instrument interval](crate::instrument) by which a time was judged, µs; `None` where failed calls decide
-    /// the verdict.
+    /// The [instrument interval](crate::records::instrument) by which a time was judged, µs; `None` where failed calls
+    /// decide the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instrument_us: Option<[f64; 2]>,
 }
@@ -253,8 +253,7 @@ fn instrument_interval(
 /// Formats an instrument interval: as one number where both ends agree to two significant digits or differ by at
 /// most 1 %.
 fn format_interval(low: f64, high: f64) -> String {
-    match format_two_digits(low) == format_two_digits(high) || high - low <= high / 100.0
-    {
+    match format_two_digits(low) == format_two_digits(high) || high - low <= high / 100.0 {
         true => format_ns(high),
         false if low == 0.0 => format!("at most {}", format_ns(high)),
         false => format!("{} to {}", format_ns(low), format_ns(high)),
@@ -267,7 +266,11 @@ fn format_two_digits(ns: f64) -> String {
 }
 
 /// Describes why the generator may have caused the result.
-fn doubt_reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircumstances) -> String {
+fn doubt_reason(
+    objective: &Objective,
+    record: &StageRecord,
+    circumstances: &RunCircumstances,
+) -> String {
     if circumstances.is_short_of_resources {
         return "this machine ran out of descriptors or ports, which may be the cause".to_owned();
     }
@@ -323,8 +326,8 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
     match objective.metric {
         Metric::Time(timed, statistic) => {
             let failed = count_unrecorded_over(timed, objective.limit as u64, record);
-            let value =
-                limited_times(timed, record).and_then(|times| compute_statistic(times, statistic, failed));
+            let value = limited_times(timed, record)
+                .and_then(|times| compute_statistic(times, statistic, failed));
             match value {
                 Some(ns) if ns.is_infinite() => {
                     let recorded = limited_times(timed, record).and_then(TimeHistogram::histogram);

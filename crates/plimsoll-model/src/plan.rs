@@ -1,7 +1,6 @@
 //! The plan of a run: every default is filled in, and every unit is converted.
 //!
-//! A [`Plan`] is resolved from a [`crate::spec::Spec`], the user's input, and never changes afterwards. It contains the
-//! paths of files with secrets, never their contents.
+//! A [`Plan`] is resolved from a [`crate::spec::Spec`] and never changes. It has paths of secret files, not contents.
 
 mod arrivals;
 mod call;
@@ -17,11 +16,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::labels::Labels;
-use crate::measure::{Count, TimeMeasure};
-use crate::named_enum::named;
-use crate::recording::Recording;
-use crate::template::VaryingMetadata;
+use crate::formats::labels::Labels;
+use crate::formats::named_enum::named;
+use crate::metrics::measure::{Count, TimeMeasure};
+use crate::rows::recording::Recording;
+use crate::rows::template::VaryingMetadata;
 
 pub use arrivals::{ArrivalModel, ArrivalSpacing, InFlightLimit, WhenFull};
 pub use call::{Call, CallPlan, DynEq};
@@ -60,7 +59,7 @@ pub struct Plan {
     /// Whether every call is logged in the run directory.
     pub keep_requests: bool,
     /// Number of calls in the random sample from which spans are made, at most
-    /// [`MAX_SAMPLED_CALLS`](crate::record::MAX_SAMPLED_CALLS); 0: none.
+    /// [`MAX_SAMPLED_CALLS`](crate::records::record::MAX_SAMPLED_CALLS); 0: none.
     pub span_sample: u32,
 }
 
@@ -418,7 +417,8 @@ pub struct Objective {
     pub step: Option<String>,
     /// Whether the limit is an upper one.
     pub is_upper: bool,
-    /// The limit: nanoseconds for times, a share (0–1) for errors and users, calls per second for rates, bytes for memory.
+    /// The limit: nanoseconds for times, a share (0–1) for errors and users, calls per second for rates, bytes for
+    /// memory.
     pub limit: f64,
     /// The objective as typed.
     pub text: String,
@@ -435,7 +435,7 @@ pub enum Metric {
     FailedUsers,
     /// Achieved calls per second.
     Rate,
-    /// The load's [fidelity](crate::run::DeliverySummary::fidelity).
+    /// The load's [fidelity](crate::runs::run::DeliverySummary::fidelity).
     Fidelity,
     /// Share of TLS handshakes that were resumed from a ticket.
     Resumed,

@@ -19,13 +19,13 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::plan::{self, ArrivalSpacing, BatchSchedule, LoadPlan};
 
+pub mod batches;
 mod gaps;
 mod replay;
-pub mod batches;
 
+use batches::BlockAssignment;
 use gaps::RenewalGaps;
 use replay::{ReplayArrivals, ReplaySchedule};
-use batches::BlockAssignment;
 
 /// One call and when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,7 +383,9 @@ impl ArrivalIter {
         }
         Some(Arrival {
             number,
-            at: self.segment.time_after((shared - self.segment.first) as f64),
+            at: self
+                .segment
+                .time_after((shared - self.segment.first) as f64),
             stage: self.stage as u8,
         })
     }

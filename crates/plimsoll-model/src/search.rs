@@ -8,7 +8,8 @@
 //! Invariant: [`next`], which `plimsoll find` calls, is a pure function of the goal and the trials made so far. It does
 //! no I/O and reads no clock, so a search can be replayed from its record and tested with simulated servers.
 //!
-//! Long because the next step is a single decision, which is kept together with everything that it depends on.
+//! This file is long because the next step is a single decision, which is kept together with everything that it depends
+//! on.
 
 mod bounds;
 mod estimate;
@@ -21,9 +22,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 
-use bounds::{rate_bounds, is_beyond_generator, is_rejected};
+use bounds::{is_beyond_generator, is_rejected, rate_bounds};
 use estimate::{LoadLineEstimate, OVERLOAD_RATIO};
 pub use finding::{Knee, LimitingFactor, SearchResult, search_result};
 pub use goal::{GoalError, SearchGoal};
@@ -147,13 +148,13 @@ const MIN_REPEAT_PROBABILITY: f64 = 0.7;
 const MAX_PRECISION_STANDARD_ERRORS: f64 = 3.0;
 /// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
 const MAX_NARROWING_TRIALS_RATIO: u32 = 8;
-/// Assumed time that a trial takes in addition to its length, until a trial has been made. Seconds.
+/// Assumed time in seconds that a trial takes in addition to its length, until a trial has been made.
 const DEFAULT_TRIAL_OVERHEAD_S: f64 = 1.5;
 /// Minimum length of a confirmation, as a share of its planned length.
 const MIN_CONFIRMATION_LENGTH_SHARE: f64 = 0.6;
 /// Maximum length of a narrowing trial, in multiples of the confirmation's length.
 const MAX_TRIAL_LENGTH_RATIO: f64 = 2.2;
-/// Extra drain time of a trial above the line, compared with one below it. Seconds.
+/// Extra drain time in seconds of a trial above the load line, compared with one below it.
 const EXTRA_DRAIN_S: f64 = 0.5;
 /// The drain time of a trial predicts that of trials at up to this multiple of its rate.
 const SIMILAR_RATE_RATIO: f64 = 1.3;
@@ -276,7 +277,8 @@ impl SearchBudget<'_> {
 
     fn min_confirmation_length_s(&self, rate: f64) -> f64 {
         let calls_s = self.goal.least_calls as f64 / rate;
-        (self.goal.trial_length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_LENGTH_SHARE).max(calls_s)
+        (self.goal.trial_length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_LENGTH_SHARE)
+            .max(calls_s)
     }
 
     /// Returns the total time of the shortest acceptable confirmation.
@@ -293,7 +295,9 @@ impl SearchBudget<'_> {
             .trials
             .iter()
             .any(|t| t.purpose >= TrialPurpose::Narrow);
-        if first || estimate.standard_error(rate * length_s) <= self.goal.precision * MAX_NARROWED_WIDTH {
+        if first
+            || estimate.standard_error(rate * length_s) <= self.goal.precision * MAX_NARROWED_WIDTH
+        {
             return length_s;
         }
         let asides = self.trials.iter().map(|t| t.took_s - t.length_s);
@@ -346,7 +350,9 @@ fn most_informative_trial(
             let rate = round_rate(goal, lower).max(goal.least_per_s);
             Some((TrialPurpose::Probe, rate))
         }
-        (Some(lower), Some(upper)) => most_informative_trial_between(goal, trials, estimate?, found, (lower, upper)),
+        (Some(lower), Some(upper)) => {
+            most_informative_trial_between(goal, trials, estimate?, found, (lower, upper))
+        }
     }
 }
 
@@ -491,7 +497,9 @@ fn rate_to_confirm(
         .filter(|rate| *rate <= middle)
         .find(|rate| passes(rate) >= MIN_PASS_PROBABILITY);
     // If no rate is likely enough, accept a rate that has passed once and may pass again.
-    let seen = highest_passed_rate(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_PROBABILITY);
+    let seen = highest_passed_rate(trials, estimate, &|rate| {
+        passes(rate) >= MIN_REPEAT_PROBABILITY
+    });
     likely
         .into_iter()
         .chain(seen)

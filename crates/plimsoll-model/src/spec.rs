@@ -1,13 +1,10 @@
 //! The user's input: a plan file, or the equivalent flags.
 //!
 //! A [`Spec`] has exactly the keys of the TOML, without defaults. [`fn@read`] parses a text, and its errors contain the
-//! position in the file. [`fn@resolve`] converts a spec to a [`crate::Plan`], with every default. [`Spec::filled_in`]
-//! adds the plan's defaults to the spec, for the TOML file in the run directory.
-//!
+//! position in the file. [`fn@resolve`] converts a spec to a [`crate::Plan`]; [`Spec::with_defaults`] adds the plan's
+//! defaults to the spec, for the TOML file in the run directory. Paths in a spec are relative to the current directory.
 //! Where a section also has flags, the types define both: the first paragraph above a key is the help of its flag, and
 //! further paragraphs appear only in the documentation of plans.
-//!
-//! Paths in a spec are relative to the current directory.
 
 mod apply;
 mod arrivals;
@@ -22,10 +19,10 @@ mod keys;
 mod ladder;
 mod lane_table;
 mod lanes;
-mod optional_period;
 mod load;
 mod metadata;
 mod objective;
+mod optional_period;
 mod problem;
 mod protocol;
 mod proxy;
@@ -51,9 +48,9 @@ use clap::Args;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{self, ByteSize, Period, Rate};
+use crate::formats::units::{self, ByteSize, Period, Rate};
 
-pub use crate::suggest::suggest;
+pub use crate::formats::suggest::suggest;
 pub use apply::{apply_flags, apply_flags_to_optional};
 pub use call::CallSpec;
 pub use context::ResolveContext;
@@ -68,8 +65,8 @@ pub use ladder::{
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use optional_period::OptionalPeriod;
 pub use metadata::{CallMetadata, FieldNameRules, MetadataScope, PlanRows, SharedValue};
+pub use optional_period::OptionalPeriod;
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
 pub use proxy::parse_proxy;
@@ -80,7 +77,8 @@ pub use saving::plan_secrets;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
 pub use steps::{URL_KEYS, step_name};
 pub use target::{
-    scheme_alias, is_bare_unix_socket, is_unix_socket, parse_target, call_path, split_scheme, schemes_for_url, section_for_url,
+    call_path, is_bare_unix_socket, is_unix_socket, parse_target, scheme_alias, schemes_for_url,
+    section_for_url, split_scheme,
 };
 pub use tls::{TlsSpec, find_group, find_suite, find_tls_version, resolve_trust};
 pub use watch::WatchSpec;
@@ -100,15 +98,15 @@ pub struct Spec {
     pub seed: Option<u64>,
     /// Log every call in the run directory. Default false.
     pub requests: Option<bool>,
-    /// Send each call's own `traceparent` with its request (W3C Trace Context, sampled), and list the slowest calls with
-    /// their trace ids. Default false.
+    /// Send each call's own `traceparent` with its request (W3C Trace Context, sampled), and list the slowest calls
+    /// with their trace ids. Default false.
     pub traceparent: Option<bool>,
-    /// Keep a random sample of this many calls, at most 1000, for [spans](traces.md#spans); the seed decides which. Needs
-    /// `traceparent`. Default 0.
+    /// Keep a random sample of this many calls, at most 1000, for [spans](traces.md#spans); the seed decides which.
+    /// Needs `traceparent`. Default 0.
     pub span_sample: Option<u32>,
     /// Labels of the run, such as `commit = "1a2b3c4"`: they change nothing, and are shown with it.
-    #[serde(skip_serializing_if = "crate::labels::Labels::is_empty")]
-    pub labels: crate::labels::Labels,
+    #[serde(skip_serializing_if = "crate::formats::labels::Labels::is_empty")]
+    pub labels: crate::formats::labels::Labels,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
     /// A file of rows, for data that varies from call to call.
@@ -176,7 +174,7 @@ impl Spec {
     }
 
     /// Returns whether TLS sessions are to be resumed from tickets.
-    pub fn resumes_tls_sessions(&self) -> bool {
+    pub fn resumes_tls(&self) -> bool {
         self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)
     }
 }
@@ -217,7 +215,8 @@ pub struct LoadSpec {
         display_order = 2000
     )]
     pub steps: Option<Vec<StepSpec>>,
-    /// How arrivals are spaced: constant, poisson, gamma=SHAPE (less than 1: in bursts), or file=FILE (a file of times).
+    /// How arrivals are spaced: constant, poisson, gamma=SHAPE (less than 1: in bursts), or file=FILE (a file of
+    /// times).
     ///
     /// Of an open loop. In a plan also `{ gamma = 0.25 }` or `{ file = "times.txt" }`. Default constant.
     #[arg(long, value_name = "SPACING")]
@@ -232,7 +231,8 @@ pub struct LoadSpec {
     /// Default wait.
     #[arg(long, value_name = "wait|shed")]
     pub on_full: Option<String>,
-    /// Replay the arrivals of a log, trace or recording: an access log, HAR, CSV or JSON lines with times, or a time a line.
+    /// Replay the arrivals of a log, trace or recording: an access log, HAR, CSV or JSON lines with times, or a time a
+    /// line.
     ///
     /// It replaces a rate. A line's values are its call's row: `{{row.path}}`.
     #[arg(long, value_name = "FILE")]

@@ -1,9 +1,9 @@
 //! Statistics of samples, with their uncertainty.
 //!
 //! [`quantile`]: which percentiles a sample supports, and their confidence. [`rank`]: whether two groups of runs
-//! differ. Both are distribution-free, since latencies are never normally distributed. [`change_points`]: where a series
-//! of runs changes its level. [`rate`]: the uncertainty of a mean rate. [`share`]: the interval of a share, and of a
-//! difference of shares. Used by [`crate::run::summary`] and the reports.
+//! differ. Both are distribution-free, since latencies are never normally distributed. [`change_points`]: where a
+//! series of runs changes its level. [`rate`]: the uncertainty of a mean rate. [`share`]: the interval of a share, and
+//! of a difference of shares. Used by [`crate::runs::run::summary`] and the reports.
 
 pub mod autocorrelation;
 pub mod bootstrap;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 
-use plimsoll_model::recording::{Recording, RecordingRequest};
+use plimsoll_model::rows::recording::{Recording, RecordingRequest};
 
 const LINES: u64 = 1_000_000;
 /// The most memory by which reading may raise the process's peak: lines of a minute wait to be sorted. Bytes.

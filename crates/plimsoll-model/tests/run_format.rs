@@ -1,6 +1,6 @@
 //! The run directory as a format: its contract page, and runs that ended normally, were killed, or were damaged.
 //!
-//! Long because each kind of damage has a test of its own.
+//! This file is long because each kind of damage has a test of its own.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,11 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
-use plimsoll_model::record::{RecordedInterval, RequestRecord, StageRecord};
-use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
-use plimsoll_model::run::health::ProblemKind;
-use plimsoll_model::run::{
+use plimsoll_model::metrics::measure::{CallMeasures, Count, TimeMeasure};
+use plimsoll_model::records::record::{RecordedInterval, RequestRecord, StageRecord};
+use plimsoll_model::runs::run::header::{LinkSecurity, LoopKind, PlannedStage};
+use plimsoll_model::runs::run::health::ProblemKind;
+use plimsoll_model::runs::run::{
     CertificateAcceptance, IntervalRecord, KernelMemory, MachineFacts, MachineUse, MemoryPhase,
     MemoryReading, NegotiatedHandshakes, NegotiatedTls, OtherProcess, ProcessMemory, ResourceUsage,
     Run, RunEnding, RunHeader, RunOrigin, RunState, RunSummary, RunTotals, RunWriter,

@@ -5,7 +5,8 @@
 mod path;
 
 use plimsoll_model::search::{
-    LimitingFactor, SearchGoal, SearchResult, SearchStep, Trial, TrialPurpose, TrialVerdict, next_step,
+    LimitingFactor, SearchGoal, SearchResult, SearchStep, Trial, TrialPurpose, TrialVerdict,
+    next_step,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

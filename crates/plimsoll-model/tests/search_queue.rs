@@ -1,8 +1,8 @@
 //! The search against simulated servers with a queue.
 //!
 //! A search that is right in 95 of 100 may be right in fewer of a few hundred, so this fails only where that has a
-//! probability below one in a million ([`min_successes`]), for each row and for all together. `examples/search_study.rs` uses
-//! more seeds and requires 95 % of each row.
+//! probability below one in a million ([`min_successes`]), for each row and for all together.
+//! `examples/search_study.rs` uses more seeds and requires 95 % of each row.
 
 mod path;
 mod queue;

@@ -7,15 +7,19 @@
     reason = "the documentation reports these figures"
 )]
 
-use plimsoll_model::ladder::batches::{BatchesRecord, RungDifference, RungMeasurement};
-use plimsoll_model::ladder::{GateOutcome, LadderMetric, LadderRecord, Rung, SliceResult};
-use plimsoll_model::plan::BatchSchedule;
-use plimsoll_model::record::BatchStart;
-use plimsoll_model::run::IntervalRecord;
-use plimsoll_model::statistics::paired::PairedDifference;
-use plimsoll_model::track::{
+use plimsoll_model::comparisons::ladder::batches::{
+    BatchesRecord, RungDifference, RungMeasurement,
+};
+use plimsoll_model::comparisons::ladder::{
+    GateOutcome, LadderMetric, LadderRecord, Rung, SliceResult,
+};
+use plimsoll_model::comparisons::track::{
     DEFAULT_GATES, ERROR_PROBABILITY, ErrorBudget, TrackJudgement, VersionComparison,
 };
+use plimsoll_model::plan::BatchSchedule;
+use plimsoll_model::records::record::BatchStart;
+use plimsoll_model::runs::run::IntervalRecord;
+use plimsoll_model::statistics::paired::PairedDifference;
 use plimsoll_model::{CallSample, Outcome, Time};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

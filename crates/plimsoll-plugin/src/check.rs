@@ -118,7 +118,11 @@ pub fn check_decode(
     }
 }
 
-fn check_incomplete(frame: &abi::Frame, given: usize, limit: usize) -> Result<DecodeResult, CodecFault> {
+fn check_incomplete(
+    frame: &abi::Frame,
+    given: usize,
+    limit: usize,
+) -> Result<DecodeResult, CodecFault> {
     let needed = frame.length;
     if needed > limit as u64 || given >= limit {
         return Err(too_long(frame, given, limit));

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, DEFAULT_MAX_FRAME_BYTES, MakeKind, Match, PartialFrame,
-    SenderRole,
+    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, MakeKind, Match,
+    PartialFrame, SenderRole,
 };
 use proptest::prelude::*;
 

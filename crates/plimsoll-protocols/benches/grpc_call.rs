@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
 use plimsoll_model::Time;
-use plimsoll_model::template::{RowOrder, Variation, VaryingMessages};
+use plimsoll_model::rows::template::{RowOrder, Variation, VaryingMessages};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::schema::Schema;
 use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};

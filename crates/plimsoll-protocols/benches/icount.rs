@@ -10,15 +10,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::address::Address;
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::{
+use plimsoll_engine::transport::address::Address;
+use plimsoll_engine::transport::network::{
     LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WakeTime,
 };
 use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage, Shard};
-use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::records::record::RecordedInterval;
 use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::{BoltCall, BoltFrame, BoltProtocol, Status};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
@@ -44,7 +44,8 @@ fn serve(server: &mut Server, requests: &mut Vec<u8>, answers: &mut Vec<u8>) -> 
         Server::Bolt => {
             let mut at = 0;
             while let Some((frame, length)) =
-                BoltFrame::parse(&requests[at..], DEFAULT_MAX_CONTENT_BYTES).map_err(io::Error::other)?
+                BoltFrame::parse(&requests[at..], DEFAULT_MAX_CONTENT_BYTES)
+                    .map_err(io::Error::other)?
             {
                 BoltFrame::status_response(frame.layout, frame.id, frame.codec, Status::Success)
                     .write(answers);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, ProtocolError};
 use plimsoll_model::{Count, Outcome, Time};
 
-use crate::call_table::{CallLookup, CallTable};
-use crate::heartbeats::{HeartbeatAction, Heartbeats, MAX_MISSED_HEARTBEATS};
+use crate::shared::call_table::{CallLookup, CallTable};
+use crate::shared::heartbeats::{HeartbeatAction, Heartbeats, MAX_MISSED_HEARTBEATS};
 
 mod settings;
 
@@ -23,7 +23,7 @@ const MAX_DETAILS_PER_CONNECTION: u8 = 5;
 /// The maximum length of a failure text. Characters.
 const MAX_DETAIL_CHARS: usize = 300;
 
-/// An empty buffer for partial frames is freed if its capacity exceeds this. Bytes.
+/// Capacity in bytes above which an empty buffer for partial frames is freed.
 const MAX_KEPT_PARTIAL_BYTES: usize = 64;
 
 /// The state of the connection.

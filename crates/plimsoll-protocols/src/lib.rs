@@ -6,36 +6,16 @@
 
 #![warn(missing_docs)]
 
-mod alternatives;
 pub mod bolt;
-mod call_table;
-mod clock_origin;
-mod detail_budget;
-#[cfg(feature = "targets")]
-mod dial;
 pub mod fetch;
-pub mod flags;
-pub mod foreign;
-mod frame_trace;
 mod framed;
 pub mod grpc;
-mod heartbeats;
-mod hex;
 pub mod hold;
-#[cfg(feature = "targets")]
-pub mod hostile;
 pub mod http;
 mod http2;
+pub mod interface;
 pub mod journey;
 pub mod plugin;
-mod prepare_error;
-mod protocol_module;
 pub mod registry;
-pub mod relayed;
-mod server_query;
-mod service_offer;
-#[cfg(feature = "targets")]
-pub mod serving;
 pub mod session;
-mod unpacking;
-mod xorshift;
+mod shared;

@@ -6,38 +6,38 @@ use std::ffi::OsString;
 use std::ops::Deref;
 
 use plimsoll_model::plan::ForwardProxy;
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::spec::{self, CallSpec, Spec, UrlSchemes};
 use plimsoll_model::{Outcome, Plan};
 
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweep_checks;
 use crate::fetch::{self, FetchFlags, FetchOptions};
-use crate::foreign::command_lines::{LineTool, TARGET_PLACEHOLDER, TranslatedLine};
-pub use crate::foreign::command_lines::{OwnFlag, OwnFlagLookup};
 pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, SocketStepSpec, WsFlags};
-use crate::journey::{self, StepModule};
-use crate::plugin::{self, PluginFlags, PluginOptions};
-use crate::protocol_module::ProtocolVtable;
-pub use crate::protocol_module::{
+use crate::interface::foreign::command_lines::{LineTool, TARGET_PLACEHOLDER, TranslatedLine};
+pub use crate::interface::foreign::command_lines::{OwnFlag, OwnFlagLookup};
+use crate::interface::protocol_module::ProtocolVtable;
+pub use crate::interface::protocol_module::{
     CommandEntry, EnvLookup, ExportSummary, ExportTarget, ForeignFormat, ForeignFormatError,
     LocalFolder, PlanImportRequest, PlanImportResult, PlanSource, PrepareError, PrepareRequest,
     PreparedLoad, ProtocolCommand, ProtocolModule, RequestError, ServerUnreachable, UsageError,
     key_flags, load_with_driver,
 };
-use crate::relayed::{
+use crate::interface::relayed::{
     CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender, RelayMode,
     RelayProtocol,
 };
-pub use crate::server_query::{QueryCommand, QueryContext, QueryError, QueryOutput};
-pub use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer};
-#[cfg(feature = "targets")]
-use crate::serving::reference::ServerEntry;
+pub use crate::interface::server_query::{QueryCommand, QueryContext, QueryError, QueryOutput};
+pub use crate::interface::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer};
+use crate::journey::{self, StepModule};
+use crate::plugin::{self, PluginFlags, PluginOptions};
 pub use crate::session::QueryFlags;
 use crate::session::{SessionFlags, SessionSection};
+#[cfg(feature = "targets")]
+use plimsoll_serving::reference::ServerEntry;
 
 /// All protocols, in the order in which messages list them.
 static PROTOCOL_VTABLES: [ProtocolVtable; 7] = [
@@ -155,7 +155,8 @@ impl ForeignLine<'_> {
     /// Returns an error for a flag that the tool does not have.
     pub fn translate(&self, input: Option<String>) -> Result<TranslatedLine, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
-        let mut translated = translated.map_err(|wrong| wrong.to_usage_error(self.tool, self.command))?;
+        let mut translated =
+            translated.map_err(|wrong| wrong.to_usage_error(self.tool, self.command))?;
         if self.is_guessed {
             keep_certificate_checks(self.words, &mut translated);
         }
@@ -392,7 +393,7 @@ macro_rules! each {
 }
 
 impl RelayCodec {
-    /// Calls [`FrameCodec::layout`].
+    /// Calls [`FrameCodec::layout_index`].
     #[inline]
     pub fn layout(&self, manner: FrameFlavor) -> usize {
         each!(self, codec => codec.layout_index(manner))

@@ -15,10 +15,8 @@ use plimsoll_protocols::bolt::target::{BoltOptions, FailureShare};
 use plimsoll_protocols::bolt::{
     BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status, header,
 };
-use plimsoll_protocols::serving::reference::{
-    ReferenceServer, ServeContext, ServerCounts, default_flags,
-};
-use plimsoll_protocols::serving::{ListenOptions, ResponseDelay, runtime};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, default_flags};
+use plimsoll_serving::{ListenOptions, ResponseDelay, runtime};
 use tokio::sync::oneshot;
 
 struct Server {
@@ -104,7 +102,9 @@ impl BoltClient {
 
     fn read_answer(&mut self) -> BoltAnswer {
         loop {
-            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap() {
+            if let Some((frame, length)) =
+                BoltFrame::parse(&self.bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap()
+            {
                 let BoltFrameKind::Response { status } = frame.kind else {
                     panic!("{frame:?}");
                 };
@@ -206,7 +206,10 @@ fn services_answer_and_report_sofarpc_errors() {
     );
     let (header, content) = sofa("com.alipay.test.TestService:1.0", "echoStr");
     client.send(sofa_frame(2, &header, &content));
-    assert_eq!(client.read_answer().content, sofa::encode_success("world".into()));
+    assert_eq!(
+        client.read_answer().content,
+        sofa::encode_success("world".into())
+    );
     for (service, method, needle) in [
         ("a.Nothing:1.0", "x", "cannot find service: [a.Nothing:1.0]"),
         ("a.TestService:1.0", "x", "Cannot find invoke method"),

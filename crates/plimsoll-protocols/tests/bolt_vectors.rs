@@ -23,7 +23,9 @@ fn vector(name: &str) -> Vec<u8> {
 }
 
 fn frame(bytes: &[u8]) -> BoltFrame<'_> {
-    let (frame, length) = BoltFrame::parse(bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap().unwrap();
+    let (frame, length) = BoltFrame::parse(bytes, DEFAULT_MAX_CONTENT_BYTES)
+        .unwrap()
+        .unwrap();
     assert_eq!(length, bytes.len());
     frame
 }
@@ -106,7 +108,11 @@ fn layouts_are_recognised_from_frame_bytes() {
     ] {
         let bytes = vector(name);
         let frame = frame(&bytes);
-        assert_eq!((frame.layout, frame.layout.has_crc()), (form, crc), "{name}");
+        assert_eq!(
+            (frame.layout, frame.layout.has_crc()),
+            (form, crc),
+            "{name}"
+        );
         assert_eq!(frame.kind, BoltFrameKind::Request { timeout: 3000 });
         assert_eq!(frame.class, b"java.lang.String");
         assert_eq!(reencode_content(frame.content), b"\x05hello");
@@ -197,7 +203,11 @@ fn sofarpc_requests_parse_and_match_ours() {
         assert_eq!(call.signature, ["java.lang.String"]);
         assert_eq!(SofaCall::decode(&call.content()).unwrap(), call);
         let ours = call.header();
-        for key in [header::SERVICE_KEY, header::TARGET_SERVICE_KEY, header::METHOD_NAME_KEY] {
+        for key in [
+            header::SERVICE_KEY,
+            header::TARGET_SERVICE_KEY,
+            header::METHOD_NAME_KEY,
+        ] {
             let theirs = header::find(frame.header, key.as_bytes()).unwrap();
             let ours = header::find(&ours, key.as_bytes()).unwrap();
             assert!(theirs.is_none() || ours == theirs, "{name}: {key}");

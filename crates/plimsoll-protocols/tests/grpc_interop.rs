@@ -20,10 +20,10 @@
 //! send one. The other cases need an account or a load balancer (`*_auth_*`, `compute_engine_creds`,
 //! `google_default_credentials`, `orca_*`), or a caching proxy (`cacheable_unary`).
 //!
-//! `make setup` installs the servers. Their bytes are parsed twice: by the driver, and by [`FrameReader`], which keeps the
-//! bodies and metadata that the driver only counts.
+//! `make setup` installs the servers. Their bytes are parsed twice: by the driver, and by [`FrameReader`], which keeps
+//! the bodies and metadata that the driver only counts.
 //!
-//! Long because each of gRPC's interop cases has a function of its own.
+//! This file is long because each of gRPC's interop cases has a function of its own.
 #![cfg(feature = "schema")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]

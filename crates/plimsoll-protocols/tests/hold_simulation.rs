@@ -9,14 +9,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
 };
-use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
 use plimsoll_engine::worker::{Worker, WorkerShare};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Shard};
-use plimsoll_model::record::{RecordedInterval, StageRecord};
+use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec;
 use plimsoll_protocols::hold::{HoldCall, HoldProtocol};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};

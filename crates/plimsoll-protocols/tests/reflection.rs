@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::Address;
 use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
 use plimsoll_protocols::grpc::reflection::{
-    ReflectionError, SchemaQuery, request_schema_within, request_schema,
+    ReflectionError, SchemaQuery, request_schema, request_schema_within,
 };
 use plimsoll_protocols::grpc::schema::Schema;
 use prost_reflect::prost::Message as _;

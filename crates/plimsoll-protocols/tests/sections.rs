@@ -127,7 +127,9 @@ fn hold_ladder_covers_plaintext_and_tls() {
         .expect_err("no size");
     assert!(wrong.to_string().contains("`2` has no unit"), "{wrong}");
     assert_eq!(
-        CallSpec::from_section(&HoldOptions::default()).unwrap().scheme(true),
+        CallSpec::from_section(&HoldOptions::default())
+            .unwrap()
+            .scheme(true),
         "tls"
     );
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, TokenUsage};
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest, LlmApi,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use plimsoll_protocols::serving::{PeerAddress, TrustedProxies};
+use plimsoll_serving::{PeerAddress, TrustedProxies};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClientAddress {

@@ -13,7 +13,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_plugin::{Codec, DecodeResult, FrameKind, DEFAULT_MAX_FRAME_BYTES, MakeKind, SenderRole};
+use plimsoll_plugin::{
+    Codec, DEFAULT_MAX_FRAME_BYTES, DecodeResult, FrameKind, MakeKind, SenderRole,
+};
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
 
 use support::{certificates, eventually, files, route, sidecar};
@@ -62,7 +64,10 @@ impl PluginPeer {
     /// Returns the next frame as kind, id and payload; `None` if the peer has closed.
     fn next(&mut self, from: SenderRole) -> Option<(FrameKind, u64, Vec<u8>)> {
         loop {
-            let decoded = self.codec.decode(&self.bytes, from, DEFAULT_MAX_FRAME_BYTES).unwrap();
+            let decoded = self
+                .codec
+                .decode(&self.bytes, from, DEFAULT_MAX_FRAME_BYTES)
+                .unwrap();
             if let DecodeResult::Frame(frame) = decoded {
                 let payload = self.bytes[frame.payload].to_vec();
                 self.bytes.drain(..frame.length);

@@ -8,18 +8,18 @@ mod layout;
 
 use std::path::PathBuf;
 
-use plimsoll_model::ladder::{AddedCost, GateOutcome, LadderMetric, LadderRecord};
-use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::comparisons::ladder::{AddedCost, GateOutcome, LadderMetric, LadderRecord};
 use plimsoll_model::objective::{ObjectiveVerdict, RunVerdict, judge_run};
-use plimsoll_model::run::{Run, RunState};
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::{Run, RunState};
 use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
-use crate::answer::describe_latency;
 use crate::compare::{Comparison, ComparisonRow};
 use crate::ladder as rungs;
 use crate::markdown::escape_cell;
 use crate::quantity::plural;
-use crate::{facts, search as found, sweep, terminal};
+use crate::sections::answer::describe_latency;
+use crate::{search as found, sections::facts, sweep, terminal};
 
 pub use layout::MAX_LINES;
 use layout::{Comment, Item, Section};
@@ -91,7 +91,9 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], files: &[PathBuf]) -> String {
 fn single_run(run: &Run, files: &[PathBuf]) -> String {
     let (severity, word) = conclusion(run);
     let titles = terminal::warning_titles(run).into_iter().map(str::to_owned);
-    let sentences = titles.chain(describe_latency(run)).chain(facts::describe_call(&run.header));
+    let sentences = titles
+        .chain(describe_latency(run))
+        .chain(facts::describe_call(&run.header));
     let sections = vec![
         Section::sentences("sentence", sentences),
         Section::items("objective", objectives(&[(None, run)])),
@@ -221,7 +223,9 @@ fn ladder_sections(record: &LadderRecord) -> Vec<Section> {
         .is_generator_limited()
         .then(|| rungs::INVALID_NOTE.to_owned());
     let sentences = invalid.into_iter().chain(rungs::summarise_costs(record));
-    let notes = [rungs::describe_setup(record)].into_iter().chain(rungs::notes(record));
+    let notes = [rungs::describe_setup(record)]
+        .into_iter()
+        .chain(rungs::notes(record));
     let interval = format!("adds ({} interval)", rungs::confidence_percent(record));
     vec![
         Section::sentences("sentence", sentences),
@@ -240,7 +244,10 @@ fn sweep_sections(record: &LadderRecord) -> Vec<Section> {
     let table = sweep::table(&links).columns(&sweep::NARROW_COLUMNS);
     let rows = table.rows.into_iter().map(|row| Item::new(row, ""));
     vec![
-        Section::sentences("sentence", record.limits.as_ref().map(sweep::describe_limit)),
+        Section::sentences(
+            "sentence",
+            record.limits.as_ref().map(sweep::describe_limit),
+        ),
         Section::items("objective", judged_items(record)),
         Section::table("configuration", table.head, rows),
         Section::sentences("note", sweep::notes(record, &links)),
@@ -309,7 +316,8 @@ pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
     let answers = answers
         .filter(|(_, rows)| !rows.is_empty())
         .map(|(word, rows)| format!("B is {word}: {}.", rows.join("; ")));
-    let sides = [("A", &c.a), ("B", &c.b)].map(|(name, side)| format!("{name}: {}", side.describe()));
+    let sides =
+        [("A", &c.a), ("B", &c.b)].map(|(name, side)| format!("{name}: {}", side.describe()));
     let differences = c.plan_differences.iter();
     let differences = differences.map(|d| format!("the plans differ: {d}"));
     let sections = vec![

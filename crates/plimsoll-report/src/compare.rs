@@ -5,11 +5,11 @@
 //! equal groups, at most one in twenty has any row that differs.
 
 use plimsoll_model::plan_text::{PlanDifference, plan_differences};
-use plimsoll_model::run::{Run, RunOrigin, RunState, StageSummary, TimesSummary};
+use plimsoll_model::runs::run::{Run, RunOrigin, RunState, StageSummary, TimesSummary};
 use plimsoll_model::statistics::rank::{self, GroupDifference};
 
 use crate::quantity::{or_dash, plural, rate, signed_value, time};
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 
 /// The unit in which a metric is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +279,9 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         });
     }
     let plan_differences = match (first_a.header.source, first_b.header.source) {
-        (RunOrigin::Measured, RunOrigin::Measured) => plan_differences(&first_a.plan, &first_b.plan),
+        (RunOrigin::Measured, RunOrigin::Measured) => {
+            plan_differences(&first_a.plan, &first_b.plan)
+        }
         _ => Vec::new(),
     };
     let side = |runs: &[Run]| RunGroup {

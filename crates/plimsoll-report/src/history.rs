@@ -6,7 +6,7 @@
 mod document;
 mod item;
 
-use plimsoll_model::run::MachineFacts;
+use plimsoll_model::runs::run::MachineFacts;
 use plimsoll_model::statistics::change_points::{ChangePoint, change_points};
 use plimsoll_model::statistics::rank::{self, GroupDifference};
 

@@ -27,19 +27,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use maud::{Markup, html};
-use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
-use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::comparisons::ladder::{AddedCost, LadderMetric, LadderRecord};
 use plimsoll_model::objective::{self, ObjectiveResult, ObjectiveVerdict, RunVerdict};
-use plimsoll_model::run::{Run, RunError, RunState};
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::{Run, RunError, RunState};
 use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
-use crate::answer::{describe_latency, value_or_interval};
-use crate::facts;
 use crate::ladder as ladder_words;
 use crate::lanes as lane_words;
 use crate::quantity::{count, exact_rate, rate, rate_interval, share, signed_time, time};
 use crate::search as words;
-use crate::settled::settled_calls;
+use crate::sections::answer::{describe_latency, value_or_interval};
+use crate::sections::facts;
+use crate::sections::settled::settled_calls;
 
 pub use comparison::comparison;
 pub use folder::{folder, message, with_home_link};
@@ -137,7 +137,7 @@ fn run_sections(views: &[RunView]) -> Markup {
         (flames::sections(views))
         (tables::ends(views))
         (tables::health(views))
-        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &crate::facts::repeat_command("run", &view.run.dir))) }
+        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &crate::sections::facts::repeat_command("run", &view.run.dir))) }
     }
 }
 
@@ -203,7 +203,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
         (page::verdict(tone, label, &words::headline(record), &facts, &cards, &sentences))
         (curve::section(record))
         (tables::trials(record))
-        (tables::plan(plan, &record.name, &crate::facts::repeat_command("find", dir)))
+        (tables::plan(plan, &record.name, &crate::sections::facts::repeat_command("find", dir)))
     };
     page(&format!("{}: the load line", record.name), &body)
 }
@@ -274,7 +274,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         (rungs::section(record))
         (flames::ladder_sections(record, dir))
         (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
-        (tables::plan(plan, &record.name, &crate::facts::repeat_command("ladder", dir)))
+        (tables::plan(plan, &record.name, &crate::sections::facts::repeat_command("ladder", dir)))
     };
     page(&format!("{}: the ladder", record.name), &body)
 }
@@ -303,7 +303,10 @@ fn verdict(view: &RunView) -> Markup {
         _ if view.objectives.is_empty() => (VerdictTone::Plain, "no objective"),
         _ => (VerdictTone::Good, "objectives met"),
     };
-    let mut cards = vec![FigureCard::new("calls ok", share(total.ok, settled_calls(total)))];
+    let mut cards = vec![FigureCard::new(
+        "calls ok",
+        share(total.ok, settled_calls(total)),
+    )];
     if let Some(achieved) = total.achieved_per_s {
         let mut card = FigureCard::new("achieved", rate(achieved));
         card.note = total
@@ -333,7 +336,10 @@ fn verdict(view: &RunView) -> Markup {
         let word = j.verdict.words();
         format!("{}: {word} ({})", j.objective, j.measured)
     });
-    let mut sentences: Vec<String> = describe_latency(run).into_iter().chain(objectives).collect();
+    let mut sentences: Vec<String> = describe_latency(run)
+        .into_iter()
+        .chain(objectives)
+        .collect();
     sentences.extend(facts::describe_end(run));
     sentences.extend(run.summary.health.problems.iter().map(|p| p.text.clone()));
     sentences.extend(facts::notes(&run.header).map(str::to_owned));

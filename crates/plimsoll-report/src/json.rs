@@ -4,15 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 use plimsoll_model::objective::{RunVerdict, judge_run};
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::search::SearchRecord;
 use serde_json::{Value, json};
 
-use crate::overhead::overhead;
-use crate::profile::{self, LadderProfiles};
+use crate::sections::overhead::overhead;
+use crate::sections::profile::{self, LadderProfiles};
 use crate::sweep;
 
 /// The version of the document, increased whenever a key changes its meaning or place.

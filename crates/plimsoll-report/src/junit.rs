@@ -1,13 +1,13 @@
 //! The objectives of runs as JUnit XML, for continuous integration: a suite for each run with a test case for each
-//! objective, and one for the run's validity, so that no suite is empty. For a ladder, each rung is a suite, and a
-//! further suite contains its gates. A search is one suite, with a test case for its result.
+//! objective, and one for the run's validity, so that no suite is empty. For a ladder, each rung (variant) is a suite,
+//! and a further suite contains its gates. A search is one suite, with a test case for its result.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{GateOutcome, LadderRecord, Rung, SliceResult};
+use plimsoll_model::comparisons::ladder::{GateOutcome, LadderRecord, Rung, SliceResult};
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict, RunVerdict, judge_run};
-use plimsoll_model::run::{Run, RunState, Timestamp};
+use plimsoll_model::runs::run::{Run, RunState, Timestamp};
 use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
 use crate::ladder as rungs;

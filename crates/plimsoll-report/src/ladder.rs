@@ -1,4 +1,5 @@
-//! Reports of a ladder for the terminal and Markdown: the figures of rungs, and the costs that rungs add.
+//! Reports of a ladder for the terminal and Markdown. A ladder compares variants of a target (rungs); the reports
+//! contain the figures of each rung, and the costs that it adds.
 
 mod costs;
 mod notes;
@@ -6,7 +7,7 @@ mod profiles;
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{
+use plimsoll_model::comparisons::ladder::{
     AddedCost, ExtraMeasurement, GateObstacle, GateOutcome, GateResult, LadderMetric, LadderRecord,
     LadderUnit, Rung,
 };
@@ -14,12 +15,12 @@ use plimsoll_model::crypto_speeds::HandshakeWork;
 use plimsoll_model::objective::ObjectiveVerdict;
 
 use crate::quantity::{bytes, count, or_dash, plural, signed_value, time};
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 use crate::terminal::TerminalOptions;
 pub use costs::cost_sentences;
 use notes::load_duration_s;
 pub use notes::notes;
-pub(crate) use notes::{libraries, common_notes, resolution};
+pub(crate) use notes::{common_notes, libraries, resolution};
 pub use profiles::render_profiles;
 
 /// Formats a value of `metric` with its unit.
@@ -47,7 +48,7 @@ pub fn format_added(metric: LadderMetric, added: AddedCost) -> String {
                 signed(d.high)
             )
         }
-        // The bytes of a call vary by hundredths, because of acknowledged settings and pings.
+        // The mean bytes per call vary by hundredths of a byte, because of acknowledged settings and pings.
         AddedCost::Exact(more) => signed(more.round()),
         AddedCost::TooFewRounds => "not enough data".to_owned(),
     }
@@ -119,17 +120,24 @@ pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
     let unmet = ladder.rungs.iter().flat_map(unmet_objectives);
     sentences.extend(unmet.map(|(_, sentence)| sentence));
-    sentences.extend(ladder.evaluate_gates().iter().map(|gated| describe_gate(ladder, gated)));
+    sentences.extend(
+        ladder
+            .evaluate_gates()
+            .iter()
+            .map(|gated| describe_gate(ladder, gated)),
+    );
     sentences
 }
 
-/// Returns the verdict on all objectives, gates and the resolution; `None` if there are none of these.
+/// Returns the verdict on all objectives and gates and on the required resolution of differences; `None` if the ladder
+/// has none of these.
 pub(crate) fn verdict(ladder: &LadderRecord) -> Option<String> {
     let conclusion = ladder.conclusion()?;
     Some(format!("verdict on the objectives: {}", conclusion.name()))
 }
 
-/// Summarises the costs that rungs add: compared with the first rung or, in slices, with the rung below.
+/// Summarises the costs that rungs add, compared with the first rung or, if rungs are measured in slices instead of
+/// batches, with the rung below.
 pub(crate) fn summarise_costs(ladder: &LadderRecord) -> Vec<String> {
     let bill = cost_sentences(ladder);
     if !bill.is_empty() {
@@ -139,7 +147,10 @@ pub(crate) fn summarise_costs(ladder: &LadderRecord) -> Vec<String> {
     pairs
         .filter(|(of, to)| *of == to + 1)
         .map(|(of, to)| {
-            let added = format_added(LadderMetric::P50, ladder.added_cost(of, to, LadderMetric::P50));
+            let added = format_added(
+                LadderMetric::P50,
+                ladder.added_cost(of, to, LadderMetric::P50),
+            );
             let (upper, lower) = (&ladder.rungs[of].name, &ladder.rungs[to].name);
             format!("{upper} adds to {lower}: p50 {added}.")
         })
@@ -350,7 +361,7 @@ pub(crate) fn confidence_percent(ladder: &LadderRecord) -> String {
 }
 
 /// The costs that one rung adds to another one.
-pub(crate) struct RungAddition {
+pub(crate) struct RungCosts {
     pub(crate) upper: String,
     pub(crate) lower: String,
     /// The metrics, each with its difference.
@@ -365,10 +376,10 @@ pub(crate) fn compared_metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
 }
 
 /// Returns the added costs of all pairs of rungs that are compared.
-pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
+pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungCosts> {
     let metrics = compared_metrics(ladder);
     let pairs = LadderRecord::reported_pairs(ladder.rungs.len());
-    let of_pair = |(of, to): (usize, usize)| RungAddition {
+    let of_pair = |(of, to): (usize, usize)| RungCosts {
         upper: ladder.rungs[of].name.clone(),
         lower: ladder.rungs[to].name.clone(),
         rows: metrics
@@ -404,7 +415,11 @@ fn heading(ladder: &LadderRecord) -> &'static str {
 
 /// Renders the ladder, with a line feed at its end.
 pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
-    let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), describe_setup(ladder));
+    let mut out = format!(
+        "{}\n{}\n\n",
+        options.bold(&ladder.name),
+        describe_setup(ladder)
+    );
     if ladder.is_generator_limited() {
         let _ = writeln!(out, "{}\n", options.loud(INVALID_NOTE));
     }

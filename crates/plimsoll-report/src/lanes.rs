@@ -3,19 +3,23 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{self, RunVerdict};
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::Run;
 
 use crate::quantity::{count, exact_rate, or_dash};
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
+use crate::sections::totals;
 use crate::terminal::TerminalOptions;
-use crate::totals;
 
 /// Renders the lanes for the terminal, with a line feed at the end. `runs`: the lanes' runs, in order.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
-    let _ = writeln!(out, "{}", table(record, runs).render_unwrapped(options.width));
+    let _ = writeln!(
+        out,
+        "{}",
+        table(record, runs).render_unwrapped(options.width)
+    );
     let _ = writeln!(out, "{}", note(runs));
     out
 }

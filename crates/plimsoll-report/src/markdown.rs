@@ -3,24 +3,25 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 use plimsoll_model::objective::{ObjectiveVerdict, RunVerdict, judge_run};
-use plimsoll_model::run::{Run, RunState};
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::{Run, RunState};
 use plimsoll_model::search::SearchRecord;
 
-use crate::answer::describe_latency;
 use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::search as found;
-use crate::table::TextTable;
+use crate::sections::answer::describe_latency;
+use crate::sections::table::TextTable;
 use crate::{
-    addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, steps, sweep, times,
-    totals,
+    lanes, sections::addresses, sections::ends, sections::errors, sections::facts,
+    sections::measures, sections::memory, sections::shards, sections::slowest, sections::steps,
+    sections::times, sections::totals, sweep,
 };
 
 /// Renders runs: a table of all runs, then each run's objectives, problems and figures. `overhead_over`: the server's
-/// own delay, if the overhead is to be shown.
+/// own delay; if given, the time beyond it is shown as overhead.
 pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
     let rows = runs.iter().map(|run| {
@@ -30,13 +31,18 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
             (None, state) => state.name(),
         };
         let name = vec![run.header.name.clone()];
-        [name, totals::summary_row(run).into(), vec![verdict.to_owned()]].concat()
+        [
+            name,
+            totals::summary_row(run).into(),
+            vec![verdict.to_owned()],
+        ]
+        .concat()
     });
     let head = [&["run"], &totals::SUMMARY_FACTS[..], &["verdict"]].concat();
     table(&mut out, &TextTable::new(head, &[0, 6], rows));
     for run in runs {
         let _ = writeln!(out, "\n**{}**\n", escape_cell(&run.header.name));
-        write_verdicts(&mut out, run);
+        write_overview(&mut out, run);
         figures(&mut out, run, overhead_over);
     }
     out
@@ -52,11 +58,14 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>
 }
 
 /// Writes how the load was generated, the objectives, and notes on the figures.
-fn write_verdicts(out: &mut String, run: &Run) {
+fn write_overview(out: &mut String, run: &Run) {
     write_list(out, describe_latency(run));
     let how = facts::describe_setup(&run.header);
     let how = (!how.is_empty()).then(|| how.join(", "));
-    write_list(out, facts::describe_call(&run.header).into_iter().chain(how));
+    write_list(
+        out,
+        facts::describe_call(&run.header).into_iter().chain(how),
+    );
     for j in judge_run(run) {
         let word = match j.verdict {
             ObjectiveVerdict::Met => "✅ met",
@@ -84,7 +93,10 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let measured = measures::protocol_facts(run)
         .into_iter()
         .chain(measures::describe_distribution(run));
-    let held = summary.memory.as_ref().map(memory::describe_open_connections);
+    let held = summary
+        .memory
+        .as_ref()
+        .map(memory::describe_open_connections);
     let facts = counted.into_iter().chain([totals::check(run)]);
     let facts = facts.chain(measured).chain(held);
     let rows = facts.map(|fact| {
@@ -106,7 +118,11 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     write_section(out, &steps::table(run), steps::note(run));
     let besides = summary.total.measures.as_ref();
     let besides = besides.map(measures::times).unwrap_or_default();
-    write_section(out, &measures::table(measures::timed_callers_name(), besides), None);
+    write_section(
+        out,
+        &measures::table(measures::timed_callers_name(), besides),
+        None,
+    );
     if let Some(memory) = &summary.memory {
         write_section(
             out,
@@ -180,7 +196,11 @@ pub fn ladder(record: &LadderRecord) -> String {
         let names = record.rungs.iter().map(|rung| [rung.name.clone()]);
         tables.push(TextTable::new(["rung"], &[0], names));
     }
-    for (n, rows) in tables.into_iter().chain(rungs::connection_costs(record)).enumerate() {
+    for (n, rows) in tables
+        .into_iter()
+        .chain(rungs::connection_costs(record))
+        .enumerate()
+    {
         if n > 0 {
             out.push('\n');
         }

@@ -5,7 +5,7 @@ use plimsoll_model::search::{
 };
 
 use crate::quantity::{exact_rate, or_dash, plural, rate, rate_interval, time};
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 use crate::terminal::{TerminalOptions, write_list};
 
 /// Describes the verdict of a trial in a few words.

@@ -6,15 +6,15 @@ mod metrics;
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::ladder::throughput::IntervalEstimate;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::throughput::IntervalEstimate;
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use serde_json::{Value, json};
 
 use crate::ladder;
 use crate::quantity::{count, or_dash, rate, share, time};
-use crate::table::TextTable;
-use crate::terminal::{TerminalOptions, write_wrapped, write_list};
+use crate::sections::table::TextTable;
+use crate::terminal::{TerminalOptions, write_list, write_wrapped};
 
 use links::{ConnectionMode, SweepLink};
 pub use metrics::{SweepMetric, csv, metrics};
@@ -86,8 +86,8 @@ fn link_json(link: &SweepLink) -> Value {
         "fetched_per_s_interval": link.files.map(|f| f.interval),
         "bytes_per_s": link.speed.map(|f| f.value),
         "bytes_per_s_interval": link.speed.map(|f| f.interval),
-        "client_cpu_us_per_fetch": link.client.us_per_fetch(link.ok),
-        "server_cpu_us_per_fetch": link.server.us_per_fetch(link.ok),
+        "client_cpu_us_per_fetch": link.client.us_per_file(link.ok),
+        "server_cpu_us_per_fetch": link.server.us_per_file(link.ok),
         "bytes_per_client_cpu_s": link.client.bytes_per_s(link.bytes),
         "bytes_per_server_cpu_s": link.server.bytes_per_s(link.bytes),
         "client_share_of_limit": link.client_share.map(|f| f.value),
@@ -99,7 +99,9 @@ fn link_json(link: &SweepLink) -> Value {
 
 /// Formats a figure, followed by its interval if there is one.
 pub(crate) fn format_estimate(figure: IntervalEstimate, show: impl Fn(f64) -> String) -> String {
-    let spread = figure.relative_half_width().map(|s| format!(" ±{:.1} %", s * 100.0));
+    let spread = figure
+        .relative_half_width()
+        .map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()
 }
 
@@ -125,16 +127,17 @@ pub(crate) fn table(links: &[SweepLink]) -> TextTable {
         small if small < 0.1 => format!("{small:.4}"),
         gb => format!("{gb:.2}"),
     };
-    let known =
-        |of: Option<IntervalEstimate>, show: fn(f64) -> String| or_dash(of, |of| format_estimate(of, show));
+    let known = |of: Option<IntervalEstimate>, show: fn(f64) -> String| {
+        or_dash(of, |of| format_estimate(of, show))
+    };
     let rows = links.iter().map(|link| {
         [
             link.title(),
             link.size_text(),
             known(link.files, rate),
             known(link.speed, speed),
-            or_dash(link.client.us_per_fetch(link.ok), time),
-            or_dash(link.server.us_per_fetch(link.ok), time),
+            or_dash(link.client.us_per_file(link.ok), time),
+            or_dash(link.server.us_per_file(link.ok), time),
             or_dash(link.client.bytes_per_s(link.bytes), gb),
             count(link.full),
             count(link.resumed),

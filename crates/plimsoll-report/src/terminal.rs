@@ -17,13 +17,16 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use plimsoll_model::objective::{RunVerdict, judge_run};
-use plimsoll_model::run::{Run, RunState, TimesSummary};
+use plimsoll_model::runs::run::{Run, RunState, TimesSummary};
 
-use crate::answer::describe_latency;
-use crate::measures::{CountFact, table as times_of};
-use crate::table::TextTable;
-use crate::times::phase_times;
-use crate::{addresses, ends, errors, facts, shards, steps, totals};
+use crate::sections::answer::describe_latency;
+use crate::sections::measures::{CountFact, table as times_of};
+use crate::sections::table::TextTable;
+use crate::sections::times::phase_times;
+use crate::{
+    sections::addresses, sections::ends, sections::errors, sections::facts, sections::shards,
+    sections::steps, sections::totals,
+};
 
 pub use comparison::render_comparison;
 pub use history::render_changes;
@@ -98,7 +101,12 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
         errors::cut_off(run),
         errors::connections(run),
     ] {
-        write_section(&mut out, &errors, errors::error_messages(run, &errors), options);
+        write_section(
+            &mut out,
+            &errors,
+            errors::error_messages(run, &errors),
+            options,
+        );
     }
     resources(&mut out, run, options);
     profile::profile(&mut out, run, options);
@@ -221,7 +229,11 @@ fn write_counts(out: &mut String, run: &Run, options: &TerminalOptions) {
 }
 
 /// Writes a row for each fact, in red if it reports an error.
-fn write_facts(out: &mut String, facts: impl IntoIterator<Item = CountFact>, options: &TerminalOptions) {
+fn write_facts(
+    out: &mut String,
+    facts: impl IntoIterator<Item = CountFact>,
+    options: &TerminalOptions,
+) {
     for fact in facts {
         let text = if fact.is_loud {
             options.loud(&fact.text)

@@ -1,11 +1,11 @@
 //! Sentences about the comparison of two versions of a service.
 
-use plimsoll_model::ladder::batches::MIN_REPLICATES;
-use plimsoll_model::ladder::{GateOutcome, LadderMetric};
-use plimsoll_model::quantity::{bytes, plural};
-use plimsoll_model::track::{
+use plimsoll_model::comparisons::ladder::batches::MIN_REPLICATES;
+use plimsoll_model::comparisons::ladder::{GateOutcome, LadderMetric};
+use plimsoll_model::comparisons::track::{
     CommitFinding, CommitSearch, MetricChange, TrackJudgement, TrackedVersion, VersionComparison,
 };
+use plimsoll_model::formats::quantity::{bytes, plural};
 
 /// Describes a comparison in one sentence: the versions, the changes with their intervals, and the verdict.
 pub fn comparison(old: &TrackedVersion, new: &TrackedVersion, found: &VersionComparison) -> String {
@@ -99,7 +99,11 @@ pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch)
             first.name
         );
     }
-    let names: Vec<String> = found.suspects.iter().map(|id| short_commit_id(id)).collect();
+    let names: Vec<String> = found
+        .suspects
+        .iter()
+        .map(|id| short_commit_id(id))
+        .collect();
     let bad_step = found.steps.first().map(|step| step.outcome);
     if bad_step == Some(CommitFinding::NotSlower) {
         let (bad, good) = (&bad.name, &good.name);

@@ -7,11 +7,11 @@ mod runs;
 
 use std::path::PathBuf;
 
-use plimsoll_model::ladder::batches::RungDifference;
-use plimsoll_model::ladder::{LadderMetric, LadderRecord};
-use plimsoll_model::lanes::{LaneRecord, LanesRecord};
+use plimsoll_model::comparisons::ladder::batches::RungDifference;
+use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord};
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
-use plimsoll_model::run::{Run, RunEnding};
+use plimsoll_model::runs::lanes::{LaneRecord, LanesRecord};
+use plimsoll_model::runs::run::{Run, RunEnding};
 use plimsoll_model::statistics::paired::PairedDifference;
 use plimsoll_report::comment;
 use plimsoll_report::compare::compare;

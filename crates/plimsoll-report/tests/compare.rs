@@ -13,7 +13,7 @@ mod runs;
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use plimsoll_model::run::{Run, RunEnding};
+use plimsoll_model::runs::run::{Run, RunEnding};
 use plimsoll_report::compare::compare;
 use runs::{Fixture, finished};
 

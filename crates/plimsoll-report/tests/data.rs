@@ -6,9 +6,9 @@ mod runs;
 use std::collections::HashMap;
 use std::path::Path;
 
-use plimsoll_model::run::RunEnding;
-use plimsoll_report::bencher;
-use plimsoll_report::data::{self, TableFormat};
+use plimsoll_model::runs::run::RunEnding;
+use plimsoll_report::exports::bencher;
+use plimsoll_report::exports::data::{self, TableFormat};
 use runs::{Fixture, finished_in};
 
 type Row = HashMap<String, String>;

@@ -9,7 +9,7 @@ use std::process::Command;
 use plimsoll_model::Outcome;
 use plimsoll_model::objective::RunVerdict;
 use plimsoll_report::html::{self, RunView};
-use plimsoll_report::{hdr_log, junit, markdown, prometheus, terminal};
+use plimsoll_report::{exports::hdr_log, exports::prometheus, junit, markdown, terminal};
 
 #[test]
 fn python_hdrhistogram_reads_same_percentiles() {
@@ -140,7 +140,7 @@ fn junit_conforms_to_its_schema() {
     let (_two, mut without) = made::run("without objectives");
     without.plan = String::new();
     let (_three, mut aborted) = made::run("aborted");
-    aborted.state = plimsoll_model::run::RunState::Aborted;
+    aborted.state = plimsoll_model::runs::run::RunState::Aborted;
     aborted.reason = Some("interrupted \"by\" a\u{7} signal".to_owned());
     let xml = junit::render(&[met, without, aborted]);
     assert_eq!(validate(&xml), Ok(()), "{xml}");

@@ -8,7 +8,7 @@ mod runs;
 use std::path::Path;
 
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
-use plimsoll_model::run::{Run, RunEnding};
+use plimsoll_model::runs::run::{Run, RunEnding};
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
 use plimsoll_report::markdown;

@@ -1,12 +1,12 @@
 //! A run in progress, as scraped or pushed.
 
 use plimsoll_model::Outcome;
-use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::IntervalRecord;
-use plimsoll_report::ongoing::otlp::MetricsRequest;
-use plimsoll_report::ongoing::{RunningTotals, openmetrics};
-use plimsoll_report::otlp::{ExportRequest, PartialSuccess};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
+use plimsoll_model::records::record::StageRecord;
+use plimsoll_model::runs::run::IntervalRecord;
+use plimsoll_report::exports::ongoing::otlp::MetricsRequest;
+use plimsoll_report::exports::ongoing::{RunningTotals, openmetrics};
+use plimsoll_report::exports::otlp::{ExportRequest, PartialSuccess};
 use serde_json::Value;
 
 /// Two intervals of calls of 1 to 1,000 ms.

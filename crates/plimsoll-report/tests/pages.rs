@@ -13,9 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use browser::{Browser, Viewport};
-use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
-use plimsoll_model::run::RunEnding;
+use plimsoll_model::runs::run::RunEnding;
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
 use runs::{Fixture, finished_in};
@@ -71,7 +71,9 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     let (a, b) = (side("a", 1.0), side("b", 0.85));
     let comparison = compare(&a, &b).unwrap();
     let views = |runs: Vec<_>| -> Vec<RunView> {
-        runs.into_iter().map(|r| RunView::read(r).unwrap()).collect()
+        runs.into_iter()
+            .map(|r| RunView::read(r).unwrap())
+            .collect()
     };
     vec![
         (

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
-use plimsoll_model::run::{Run, RunEnding, TimesSummary, Timestamp};
+use plimsoll_model::runs::run::{Run, RunEnding, TimesSummary, Timestamp};
 use plimsoll_report::html::{self, RunView};
 use plimsoll_report::terminal::{TerminalOptions, render, render_comparison};
-use plimsoll_report::{closing, compare, json, ladder, lines, markdown, search, sweep};
+use plimsoll_report::{
+    compare, exports::lines, json, ladder, markdown, search, sentences::closing, sweep,
+};
 use runs::{Fixture, finished, finished_in};
 use snapbox::{assert_data_eq, file};
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_model::run::Timestamp;
-use plimsoll_report::s_time::{self, STimeSection, TextError};
+use plimsoll_model::runs::run::Timestamp;
+use plimsoll_report::exports::s_time::{self, STimeSection, TextError};
 
 fn read_capture(name: &str) -> String {
     fs::read_to_string(folder().join(format!("{name}.txt"))).unwrap()

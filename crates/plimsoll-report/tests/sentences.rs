@@ -3,7 +3,7 @@
 //!
 //! Each claim of a sentence is parsed and checked against the trials. An unknown sentence fails the test.
 //!
-//! Long because each kind of sentence is parsed and checked.
+//! This file is long because each kind of sentence is parsed and checked.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ mod records;
 
 use plimsoll_model::search::{
     BacklogGrowth, SearchGoal, SearchRecord, SearchResult, SearchStep, Trial, TrialPurpose,
-    TrialVerdict, search_result, next_step,
+    TrialVerdict, next_step, search_result,
 };
 use plimsoll_report::quantity::{exact_rate as rate, time};
 use plimsoll_report::search::{explanation, headline, render};

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_model::record::CallSampler;
-use plimsoll_model::recorder::{CallTracing, RequestCarrier};
-use plimsoll_model::run::header::PlannedStage;
-use plimsoll_model::run::{IntervalRecord, Run, RunEnding, RunHeader, RunOrigin, RunWriter};
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::records::record::CallSampler;
+use plimsoll_model::records::recorder::{CallTracing, RequestCarrier};
+use plimsoll_model::rows::template::TraceIds;
+use plimsoll_model::runs::run::header::PlannedStage;
+use plimsoll_model::runs::run::{IntervalRecord, Run, RunEnding, RunHeader, RunOrigin, RunWriter};
 use plimsoll_model::{CallSample, ConnectPhases, Outcome, Recorder, Time};
-use plimsoll_report::otlp::ExportRequest;
-use plimsoll_report::spans::{SpansRequest, json_lines};
+use plimsoll_report::exports::otlp::ExportRequest;
+use plimsoll_report::exports::spans::{SpansRequest, json_lines};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;

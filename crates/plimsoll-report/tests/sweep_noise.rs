@@ -14,8 +14,8 @@ mod records;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use plimsoll_model::ladder::throughput::parts_per_slice;
-use plimsoll_model::ladder::{self, LadderRecord, SliceResult};
+use plimsoll_model::comparisons::ladder::throughput::parts_per_slice;
+use plimsoll_model::comparisons::ladder::{self, LadderRecord, SliceResult};
 use plimsoll_report::sweep;
 use serde_json::Value;
 

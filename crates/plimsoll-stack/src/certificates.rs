@@ -375,7 +375,11 @@ fn refuse_to_overwrite(paths: &[&Path], force: bool) -> Result<(), CertificateEr
 
 /// Writes a temporary file, which is removed unless it is moved into place. The file is created exclusively, with mode
 /// 0600.
-fn write_temporary_file(dir: &Path, path: &Path, content: &str) -> Result<NamedTempFile, CertificateError> {
+fn write_temporary_file(
+    dir: &Path,
+    path: &Path,
+    content: &str,
+) -> Result<NamedTempFile, CertificateError> {
     let mut file = NamedTempFile::with_prefix_in(".plimsoll-", dir)
         .map_err(|e| io_error("writing", path, e))?;
     file.write_all(content.as_bytes())

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use balancer::BalancerConfig;
 pub use limits::StackLimits;
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use plimsoll_wire::http1::{FieldSpace, ResponseHead, append_request_head};
 pub use process::{ProcessError, StackProcess};
 use serde::{Deserialize, Serialize};
@@ -250,7 +250,12 @@ impl Stack {
         }
 
         let config = dir.join("haproxy.cfg");
-        let at = |ports: &[u16]| ports.iter().map(|port| localhost(*port).to_string()).collect();
+        let at = |ports: &[u16]| {
+            ports
+                .iter()
+                .map(|port| localhost(*port).to_string())
+                .collect()
+        };
         let balancer = BalancerConfig {
             connections: balancer::client_connections(topology.sessions, topology.balancers),
             api: self.api.to_string(),

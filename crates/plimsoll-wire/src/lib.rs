@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod hex;
 pub mod hpack;
 pub mod http1;
 pub mod http2;

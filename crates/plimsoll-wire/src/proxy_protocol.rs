@@ -187,7 +187,10 @@ mod tests {
             assert!(!has_signature(other));
         }
         let endless = [TEXT_PREFIX, &[b'a'; MAX_TEXT_HEADER_BYTES]].concat();
-        assert_eq!(parse(&endless), Err(ProxyError::TooLong(MAX_TEXT_HEADER_BYTES)));
+        assert_eq!(
+            parse(&endless),
+            Err(ProxyError::TooLong(MAX_TEXT_HEADER_BYTES))
+        );
         let long = version_2(1, 0x11, &[0; MAX_HEADER_BYTES]);
         assert_eq!(
             parse(&long[..FIXED_HEADER_BYTES]),

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use miette::Report;
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
+use plimsoll_model::formats::redaction;
 use plimsoll_model::objective::RunVerdict;
-use plimsoll_model::redaction;
-use plimsoll_model::run::RunError;
+use plimsoll_model::runs::run::RunError;
 use plimsoll_protocols::registry::UsageError;
-use plimsoll_protocols::serving::ServeError;
+use plimsoll_serving::ServeError;
 
 /// The exit codes of all commands. If several apply, the one declared last takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,14 +7,14 @@
 //! program, so that the CPU time of client and server is measured separately; they are stopped when the ladder ends.
 
 mod crypto_costs;
+mod extra_measurements;
 mod flags;
 mod interleaving;
 mod openssl;
 mod outline;
-mod extra_measurements;
-mod rung_proxies;
 mod replicates;
 mod routes;
+mod rung_proxies;
 mod servers;
 mod services;
 mod sidecars;
@@ -28,25 +28,25 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::batches::RungMeasurement;
-use plimsoll_model::ladder::{
+use plimsoll_model::comparisons::ladder::batches::RungMeasurement;
+use plimsoll_model::comparisons::ladder::{
     ExtraMeasurement, LadderMetric, LadderRecord, Rung, SkippedRung, SliceResult, SliceThroughput,
 };
 use plimsoll_model::plan::{ChainCheck, ServerTrust};
-use plimsoll_model::record::TimeHistogram;
-use plimsoll_model::run::{CommonConditions, Run, SCHEMA_VERSION};
+use plimsoll_model::records::record::TimeHistogram;
+use plimsoll_model::runs::run::{CommonConditions, Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LadderSpec, RungSecurity, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 use serde::{Deserialize, Serialize};
 
-use crate::console;
-use crate::execution::{self, save_failure};
 use crate::failure::{Exit, Failure};
-use crate::planning;
-use crate::problems::PlanSource;
-use crate::process::ProcessContext;
+use crate::load::execution::{self, save_failure};
+use crate::load::planning;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::settings::problems::PlanSource;
 use crate::shards::{ShardContext, ShardGroup};
-use crate::version;
+use crate::system::version;
 
 pub(crate) use flags::LadderFlags;
 use interleaving::Interleaving;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use plimsoll_model::spec::Spec;
 
-use crate::execution::slug;
 use crate::failure::Failure;
-use crate::planning;
+use crate::load::execution::slug;
+use crate::load::planning;
 
 pub(crate) use kubectl::{KubernetesJob, LAST_LINES};
 pub(crate) use kubernetes::{KubernetesManifests, PodFlags, PodRendezvous};

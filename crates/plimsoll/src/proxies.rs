@@ -1,6 +1,6 @@
 //! Proxies that a ladder can put between the load and a server: how each is found and configured, and which protocols
-//! it supports. A proxy is defined by a file in `crates/plimsoll/proxies` that [`SHIPPED_DEFINITIONS`] lists, or by a file in the
-//! user's folder; code does not refer to specific proxies by name.
+//! it supports. A proxy is defined by a file in `crates/plimsoll/proxies` that [`SHIPPED_DEFINITIONS`] lists, or by a
+//! file in the user's folder; code does not refer to specific proxies by name.
 //!
 //! All proxies are configured alike: the same number of workers, persistent upstream connections, no buffering, and
 //! limits higher than any load needs. [`process`] starts and stops them.
@@ -99,7 +99,8 @@ impl ProxyCatalog {
     /// # Errors
     /// When the folder or one of its files can't be read, or a file is not a definition; the error names the file.
     pub(crate) fn load(folder: Option<&Path>) -> Result<ProxyCatalog, Failure> {
-        let shipped = SHIPPED_DEFINITIONS.map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
+        let shipped = SHIPPED_DEFINITIONS
+            .map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
         let mut proxies = shipped.into_iter().collect::<Result<Vec<_>, _>>()?;
         for file in folder.map_or_else(|| Ok(Vec::new()), definition_files)? {
             let text = fs::read_to_string(&file).map_err(|e| cannot_read(&file, &e))?;
@@ -155,7 +156,9 @@ fn cannot_read(path: &Path, e: &std::io::Error) -> Failure {
 
 /// Returns the text of a definition that comes with Plimsoll.
 pub(crate) fn shipped_definition(name: &str) -> Option<&'static str> {
-    let (_, text) = SHIPPED_DEFINITIONS.iter().find(|(known, _)| *known == name)?;
+    let (_, text) = SHIPPED_DEFINITIONS
+        .iter()
+        .find(|(known, _)| *known == name)?;
     Some(text)
 }
 

@@ -2,7 +2,7 @@
 //! `execution` lists the reporters of a run.
 
 use plimsoll_engine::{Observation, StopFlag};
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::runs::run::IntervalRecord;
 
 /// Consumes the observations of one run.
 pub(crate) trait Reporter {

@@ -14,20 +14,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
-use plimsoll_model::run::IntervalRecord;
-use plimsoll_protocols::serving::pages::{self, Request, Response, StatusCode, header};
-use plimsoll_protocols::serving::{BoundServer, runtime};
-use plimsoll_report::ongoing::otlp::MetricsRequest;
-use plimsoll_report::ongoing::{self, RunningTotals};
+use plimsoll_model::runs::run::IntervalRecord;
+use plimsoll_report::exports::ongoing::otlp::MetricsRequest;
+use plimsoll_report::exports::ongoing::{self, RunningTotals};
+use plimsoll_serving::pages::{self, Request, Response, StatusCode, header};
+use plimsoll_serving::{BoundServer, runtime};
 use rustix::process::setpriority_process;
 use tokio::sync::watch;
 
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::{Failure, chain};
-use crate::listening::tcp_address;
 use crate::reporter::Reporter;
-use crate::threads;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::settings::listening::tcp_address;
+use crate::system::threads;
 use collector::{METRICS_SIGNAL, OtlpCollector};
 
 /// Niceness of the export thread (nice(2)).

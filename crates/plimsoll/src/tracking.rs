@@ -1,5 +1,5 @@
 //! Compares two versions of a service, for `plimsoll track`: finds the commits, builds each in a separate work tree,
-//! and measures their servers side by side as a ladder of two rungs.
+//! and measures their servers side by side as a ladder of two rungs (variants).
 
 mod bisection;
 mod commits;

@@ -124,7 +124,8 @@ fn max_rate_matches_littles_law() {
     }
     // Every trial is a run that can be read again.
     for trial in &record.trials {
-        let run = plimsoll_model::run::Run::load(&out.join(trial.run.as_ref().unwrap())).unwrap();
+        let run =
+            plimsoll_model::runs::run::Run::load(&out.join(trial.run.as_ref().unwrap())).unwrap();
         assert!(run.summary.count_check.matches);
         assert_eq!(run.summary.total.achieved_per_s, trial.achieved_per_s);
     }

@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use plimsoll_hostile::{HostileBehaviour, HostileProtocol, behaviours};
 use plimsoll_model::Outcome;
-use plimsoll_protocols::hostile::{HostileBehaviour, HostileProtocol, behaviours};
 use serde_json::Value;
 use support::{CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
 

@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
-use plimsoll_model::run::Run;
+use plimsoll_model::comparisons::ladder::{AddedCost, LadderMetric, LadderRecord};
+use plimsoll_model::runs::run::Run;
 use plimsoll_stack::namespace::NetworkNamespace;
 use rustix::process::{Pid, Signal, kill_process};
 

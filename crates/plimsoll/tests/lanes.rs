@@ -6,8 +6,8 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::Run;
 use support::{Place, stderr_of};
 
 fn plan(place: &Place, target: &str, rest: &str) {

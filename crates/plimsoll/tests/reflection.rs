@@ -403,7 +403,7 @@ fn list_accepts_connection_flags() {
     let place = Place::new();
     place.certificates();
     for (flags, more, expected) in [
-        // The server does not speak HTTP/2, which shows after TLS: no SEND_SETTINGS arrive.
+        // The server does not speak HTTP/2, which shows after TLS: no SETTINGS arrive.
         (
             &["-tls1_2", "-alpn", "h2"][..],
             &["--tls-version", "1.2"][..],

@@ -313,8 +313,8 @@ fn accept_post(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// A collector's refusal, redirect, silence or endless answer is reported, changes no verdict, and does not hold the end
-/// of the run.
+/// A collector's refusal, redirect, silence or endless answer is reported, changes no verdict, and does not hold the
+/// end of the run.
 #[test]
 fn bad_collector_changes_no_verdict() {
     let place = Place::new();

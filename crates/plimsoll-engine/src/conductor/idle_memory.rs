@@ -5,10 +5,10 @@
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_model::run::{MemoryPhase, MemoryReading};
+use plimsoll_model::runs::run::{MemoryPhase, MemoryReading};
 
-use crate::memory;
-use crate::resources::WatchedProcesses;
+use crate::host::memory;
+use crate::host::resources::WatchedProcesses;
 
 /// Delay before the memory of idle connections is read, because the server may still be setting up the last ones.
 const SETTLING_TIME: Duration = Duration::from_millis(500);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread;
 
 use plimsoll_model::plan::{ConnectionReuse, Plan, Shard};
-use plimsoll_model::record::CallSampler;
+use plimsoll_model::records::record::CallSampler;
 
-use crate::address::Address;
-use crate::descriptors::descriptor_limit;
 use crate::error::EngineError;
 use crate::event_loop::WorkerShare;
 use crate::script::MAX_LINKS;
+use crate::transport::address::Address;
+use crate::transport::descriptors::descriptor_limit;
 
 /// Returns how many connections the calls of `plan` have open at the same time; 0 if that is not known beforehand.
 pub fn concurrent_connections(plan: &Plan) -> u64 {

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Plan, Shard, TokenCounter};
-use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::run::merge::IntervalMerger;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ResourceUsage};
+use plimsoll_model::records::record::RecordedInterval;
+use plimsoll_model::runs::run::merge::IntervalMerger;
+use plimsoll_model::runs::run::{IntervalRecord, NegotiatedTls, ResourceUsage};
 
 use super::idle_memory::IdleMemorySampler;
 use super::worker_handle::{SharedRunState, WorkerMessage};
@@ -18,8 +18,8 @@ use super::{Observation, RunCompletion, RunRole, request_immediate_stop};
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::event_loop::{ConnectSummary, StopLevel, WorkerInterval};
-use crate::machine_meter::MachineMeter;
-use crate::resources::ResourceMeter;
+use crate::host::machine_meter::MachineMeter;
+use crate::host::resources::ResourceMeter;
 
 pub(super) struct Conductor<'a, 'o> {
     pub(super) shared: Arc<SharedRunState>,
@@ -209,7 +209,7 @@ impl Conductor<'_, '_> {
         (worker / self.shard.of) as usize
     }
 
-    /// Reports the intervals that all workers have completed to the observer.
+    /// Reports to the observer the intervals that all workers have completed.
     fn emit_intervals(&mut self) {
         while let Some((mut record, requests)) = self.intervals.next(None) {
             self.read_memory();

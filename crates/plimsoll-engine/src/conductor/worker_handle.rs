@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::records::record::RecordedInterval;
 
 use crate::defect::Defect;
 use crate::event_loop::{ConnectSummary, StopLevel, WorkerControl, WorkerInterval};
-use crate::resources::{BatchMeter, thread_cpu};
+use crate::host::resources::{BatchMeter, thread_cpu};
 use crate::stop_flag::StopFlag;
 
 /// State shared by all threads of a run.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_model::plan::batch_start_window;
-use plimsoll_model::record::BatchTotals;
-use plimsoll_model::recorder::Recorder;
+use plimsoll_model::records::record::BatchTotals;
+use plimsoll_model::records::recorder::Recorder;
 use plimsoll_model::schedule::{Arrival, ArrivalIter};
 
 use super::worker_share::WorkerShare;
-use crate::resources::BatchMeter;
+use crate::host::resources::BatchMeter;
 
 /// The batches of a closed loop; no call is started between them.
 pub(crate) struct ClosedLoopBatches {

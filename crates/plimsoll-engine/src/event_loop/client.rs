@@ -4,15 +4,15 @@
 //! ([`crate::script::worker`]: one simulated user has several connections). The loop is generic over its
 //! client, so these calls are dispatched statically.
 
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::schedule::Arrival;
-use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::worker_control::WorkerControl;
 use super::worker_share::WorkerShare;
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{ResolveResult, SocketReady, SocketToken};
 use crate::tls::TlsClient;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{ResolveResult, SocketReady, SocketToken};
 
 /// The state and fixed properties of a client.
 pub trait LoopClient {

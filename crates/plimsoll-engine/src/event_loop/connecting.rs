@@ -1,17 +1,17 @@
 //! Establishment and removal of connections. Connections are started at the plan's rate, raced if a name has several
 //! addresses, and abandoned after the connect timeout. Both clients of the event loop use this module.
 
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::{Outcome, Time};
 
 use super::EventLoop;
 use super::client::{ConnectDecision, LoopClient, LoopHandler};
 use super::connection::{Connection, ConnectionState};
 use super::worker_control::WorkerControl;
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{Network, SocketReady, SocketToken};
-use crate::prefetch::prefetch;
+use crate::structures::prefetch::prefetch;
 use crate::tls::Agreement;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{Network, SocketReady, SocketToken};
 
 impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
@@ -213,7 +213,12 @@ where
     }
 
     /// Records an established connection, with the result of its TLS handshake.
-    pub(crate) fn record_established(&mut self, index: u32, agreement: Option<Agreement>, stage: u8) {
+    pub(crate) fn record_established(
+        &mut self,
+        index: u32,
+        agreement: Option<Agreement>,
+        stage: u8,
+    ) {
         self.connecting -= 1;
         if let Some(agreement) = agreement
             && self.handshakes.add(agreement)

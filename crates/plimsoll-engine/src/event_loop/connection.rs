@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use plimsoll_model::{ConnectPhases, Outcome, Time};
 
-use crate::address::LocalResourceError;
-use crate::addresses::NO_ADDRESS;
 use crate::driver::{Direction, Tracer};
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{Network, SocketToken, SocketWriter};
 use crate::tls::{SessionError, TlsClient, TlsSession};
+use crate::transport::address::LocalResourceError;
+use crate::transport::addresses::NO_ADDRESS;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{Network, SocketToken, SocketWriter};
 
-/// Maximum number of bytes of unsent replies (acknowledgements of PING and SEND_SETTINGS, answers to heartbeats) above which
-/// reading is paused. One more read may exceed it.
+/// Maximum number of bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) above
+/// which reading is paused. One more read may exceed it.
 pub(crate) const MAX_REPLY_BYTES: u32 = 64 << 10;
 
 /// The state of a connection, in the order in which it advances.
@@ -156,7 +156,10 @@ impl<O, S> Connection<O, S> {
     /// Returns the number of unsent bytes, except for those inside the TLS library, which accepts no more while it has
     /// any.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        let sealed = self.tls.as_ref().map_or(0, |session| session.unsent_bytes());
+        let sealed = self
+            .tls
+            .as_ref()
+            .map_or(0, |session| session.unsent_bytes());
         self.out.len() - self.written + sealed
     }
 
@@ -379,7 +382,10 @@ impl ConnectionTrace {
 }
 
 /// Returns the failure of a connection whose TLS session failed with `fault`.
-pub(crate) fn explain_session_error(tls: Option<&TlsClient>, fault: &SessionError) -> ConnectionLoss {
+pub(crate) fn explain_session_error(
+    tls: Option<&TlsClient>,
+    fault: &SessionError,
+) -> ConnectionLoss {
     let known = tls.map(|tls| tls.classify_session_error(fault).into());
     known.unwrap_or_else(|| ConnectionLoss::new(Outcome::TlsFailed, fault.to_string()))
 }
@@ -391,7 +397,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::network::os::{OsNetwork, SocketOptions};
+    use crate::transport::network::os::{OsNetwork, SocketOptions};
 
     #[derive(Clone, Default)]
     struct RecordingTracer(Arc<Mutex<Vec<u8>>>);

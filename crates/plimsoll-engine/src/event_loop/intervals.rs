@@ -1,7 +1,7 @@
 //! The boundaries of a run's intervals, and the time that the loop spent waiting in each.
 
 use plimsoll_model::Time;
-use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::records::record::RecordedInterval;
 
 use super::worker_control::WorkerInterval;
 

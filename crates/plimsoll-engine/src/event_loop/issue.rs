@@ -14,13 +14,13 @@ use plimsoll_model::schedule::{Arrival, ArrivalIter};
 
 pub(crate) use self::backlog::Backlog;
 use super::EventLoop;
+use super::batches::ClosedLoopBatches;
 use super::client::{LoopClient, LoopHandler};
+use super::timers::TimerQueue;
 use super::worker_control::{StopLevel, WorkerControl};
 use super::worker_share::WorkerShare;
-use super::timers::TimerQueue;
-use super::batches::ClosedLoopBatches;
-use crate::network::Network;
-use crate::resources::BatchMeter;
+use crate::host::resources::BatchMeter;
+use crate::transport::network::Network;
 
 /// Maximum time that calls in flight may continue after an interrupt.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
@@ -129,7 +129,7 @@ impl CallSource {
         }
     }
 
-    /// Takes the backlog out for modification; [`CallSource::put_back`] must follow.
+    /// Takes the backlog out for modification; [`CallSource::restore_backlog`] must follow.
     pub(crate) fn take_backlog(&mut self) -> Option<Backlog> {
         match self {
             CallSource::Open(open) => open.backlog.take(),

@@ -13,8 +13,8 @@ use plimsoll_model::{Outcome, Time};
 use super::EventLoop;
 use super::client::{LoopClient, LoopHandler};
 use super::worker_control::WorkerControl;
-use crate::addresses::classify_connect;
-use crate::network::{Network, SocketReady, SocketToken};
+use crate::transport::addresses::classify_connect;
+use crate::transport::network::{Network, SocketReady, SocketToken};
 
 /// The recommended Connection Attempt Delay (RFC 8305 §8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);

@@ -1,8 +1,8 @@
 //! The messages and the interface between a worker and the conductor.
 
 use plimsoll_model::Time;
-use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::run::NegotiatedTls;
+use plimsoll_model::records::record::RecordedInterval;
+use plimsoll_model::runs::run::NegotiatedTls;
 
 /// How urgently a run must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

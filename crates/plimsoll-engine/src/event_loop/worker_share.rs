@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard};
-use plimsoll_model::record::CallSampler;
+use plimsoll_model::records::record::CallSampler;
 use plimsoll_model::schedule::Schedule;
 
 /// Maximum number of connections that may be in the process of being established, over all workers of a run. It is

@@ -1,9 +1,9 @@
 //! The interface of scripts: one simulated user, and the context that is passed to it.
 
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
-use plimsoll_model::recorder::RequestCarrier;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::records::recorder::RequestCarrier;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Recorder, Time};
 
 use crate::tls::TlsClient;
@@ -31,7 +31,13 @@ pub trait Script: Send {
 
     /// Called when a connection requested with [`ScriptContext::connect`] is established, after `took_ns`
     /// nanoseconds.
-    fn on_connected(&mut self, link: LinkId, took_ns: u64, now: Time, context: &mut ScriptContext<'_>);
+    fn on_connected(
+        &mut self,
+        link: LinkId,
+        took_ns: u64,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    );
 
     /// Processes bytes from the peer, which may be split at any position.
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>);
@@ -116,7 +122,7 @@ pub struct ScriptContext<'a> {
 }
 
 impl ScriptContext<'_> {
-    /// Requests a connection; [`Script::connected`] or [`Script::lost`] follows.
+    /// Requests a connection; [`Script::on_connected`] or [`Script::on_link_lost`] follows.
     pub fn connect(&mut self, link: LinkId) {
         self.actions.push(ScriptAction::Connect(link));
     }
@@ -147,7 +153,7 @@ impl ScriptContext<'_> {
         self.is_interrupted
     }
 
-    /// Counts a call as due; exactly one [`ScriptContext::call`] must follow.
+    /// Counts a call as due; exactly one [`ScriptContext::record_call`] must follow.
     pub fn count_due_call(&mut self) {
         *self.in_flight += 1;
         *self.calls_begun += 1;
@@ -167,7 +173,8 @@ impl ScriptContext<'_> {
     ) {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
-        self.recorder.count_call_at(address, self.stage, sample.outcome);
+        self.recorder
+            .count_call_at(address, self.stage, sample.outcome);
         let sample = CallSample {
             stage: self.stage,
             ..sample
@@ -181,13 +188,13 @@ impl ScriptContext<'_> {
         (self.recorder).record_measured_call(&sample, counts, times, carried);
     }
 
-    /// Counts a call of a journey's step as due, in addition to [`ScriptContext::due`]. `names` contains the names of
-    /// all steps.
+    /// Counts a call of a journey's step as due, in addition to [`ScriptContext::count_due_call`]. `names` contains the
+    /// names of all steps.
     pub fn count_due_step(&mut self, step: usize, names: &[String]) {
         self.recorder.count_step_due(self.stage, step, names);
     }
 
-    /// Records the end of a call of a journey's step, in addition to [`ScriptContext::call`].
+    /// Records the end of a call of a journey's step, in addition to [`ScriptContext::record_call`].
     pub fn record_step_call(&mut self, sample: CallSample, step: usize, names: &[String]) {
         let stage = self.stage;
         (self.recorder).record_step_call(&CallSample { stage, ..sample }, step, names);

@@ -8,7 +8,7 @@
 //!
 //! Invariant: every call that was due is recorded once.
 //!
-//! Long because everything that may happen to a call or its connection is handled here, in one state
+//! This file is long because everything that may happen to a call or its connection is handled here, in one state
 //! machine.
 
 mod connection_need;
@@ -16,7 +16,7 @@ mod factory;
 
 use std::sync::Arc;
 
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::{CallSample, Outcome, Time};
 
 pub use self::factory::UserScripts;
@@ -89,7 +89,7 @@ pub struct User<C: Scenario> {
     /// The time at which the next call is due.
     next_at: Time,
     /// Whether the next call is due but must wait, because the connection is still reading the remainder of the last
-    /// answer.
+    /// answer. (A call may end before its whole answer has arrived.)
     waits_for_remainder: bool,
     has_failed: bool,
     events: Vec<Event>,
@@ -157,7 +157,7 @@ impl<C: Scenario> User<C> {
         if self.waits_for_remainder && !self.is_reading_remainder() {
             self.waits_for_remainder = false;
             return if context.is_stopping() {
-                self.stop_with_load(now, context)
+                self.stop_at_load_end(now, context)
             } else {
                 self.start_call(now, now, context)
             };
@@ -221,7 +221,8 @@ impl<C: Scenario> User<C> {
                 }
                 (Event::Unprocessed(done), Some(_)) => self.on_unprocessed(&done, now, context),
                 (Event::Token { bytes, .. }, Some(call)) => {
-                    call.answer.record_token_event(stage, bytes, now, context.recorder);
+                    call.answer
+                        .record_token_event(stage, bytes, now, context.recorder);
                 }
                 (Event::Message(_), Some(call)) => {
                     match std::mem::replace(&mut call.last_message, now) {
@@ -229,7 +230,9 @@ impl<C: Scenario> User<C> {
                             let since = now.since(call.sent);
                             context.recorder.record_first_message(stage, since);
                         }
-                        before => context.recorder.record_message_gap(stage, now.since(before)),
+                        before => context
+                            .recorder
+                            .record_message_gap(stage, now.since(before)),
                     }
                 }
                 (Event::EarlierMessage { at, .. }, Some(call)) => {
@@ -246,11 +249,15 @@ impl<C: Scenario> User<C> {
                 (Event::TextToCount { text, .. }, _) => context.recorder.push_text(stage, text),
                 (Event::Count { count, n, .. }, _) => context.count(count, n),
                 (Event::MessagesSent { messages, .. }, _) => {
-                    context.recorder.count_messages_sent(stage, u64::from(messages));
+                    context
+                        .recorder
+                        .count_messages_sent(stage, u64::from(messages));
                 }
                 (Event::Unsolicited, _) => context.count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => context.recorder.stage_mut(stage).late += 1,
-                (Event::Detail { outcome, text }, _) => context.record_failure_message(outcome, &text),
+                (Event::Detail { outcome, text }, _) => {
+                    context.record_failure_message(outcome, &text)
+                }
                 // Events of a cancelled call are ignored.
                 (_, None) => {}
             }
@@ -296,7 +303,7 @@ impl<C: Scenario> User<C> {
             number: self.origin.number,
         };
         match self.shared.scenario.after_call(ended, &mut self.memory) {
-            NextCall::After(_) if context.is_stopping() => self.stop_with_load(now, context),
+            NextCall::After(_) if context.is_stopping() => self.stop_at_load_end(now, context),
             NextCall::After(pause) => self.next_at = now + pause,
             NextCall::Finish { is_ok } => {
                 self.has_failed |= !is_ok;
@@ -372,7 +379,7 @@ impl<C: Scenario> User<C> {
     }
 
     /// Ends the user before its last call because the load is over.
-    fn stop_with_load(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn stop_at_load_end(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         if self.has_failed || self.shared.scenario.step_names().is_empty() {
             return self.finish_user(now, context);
         }
@@ -404,7 +411,7 @@ impl<C: Scenario> User<C> {
     }
 
     /// Handles a lost connection after the driver has reported the outcome of its call.
-    fn on_ready_connection_lost(
+    fn on_connection_lost(
         &mut self,
         link: LinkId,
         outcome: Outcome,
@@ -446,7 +453,7 @@ impl<C: Scenario> User<C> {
         // The call may already have ended by its deadline, or may use another connection by now.
         let is_needed = link == self.link && self.call.as_ref().is_some_and(|call| call.is_waiting);
         if !is_needed {
-            return self.on_ready_connection_lost(link, outcome, now, context);
+            return self.on_connection_lost(link, outcome, now, context);
         }
         *self.link_mut(link) = UserLink::default();
         self.fail_call(outcome, now, context);
@@ -500,7 +507,7 @@ where
         if let Err(e) = received {
             context.close(link);
             if was_ready {
-                return self.on_ready_connection_lost(link, e.outcome, now, context);
+                return self.on_connection_lost(link, e.outcome, now, context);
             }
             return self.on_connection_failed(link, e.outcome, now, context);
         }
@@ -508,7 +515,7 @@ where
         let is_draining = driver.is_some_and(Driver::is_draining);
         if is_draining && !self.shared.scenario.replaces_connections() {
             context.close(link);
-            return self.on_ready_connection_lost(link, Outcome::SocketClosed, now, context);
+            return self.on_connection_lost(link, Outcome::SocketClosed, now, context);
         }
         self.advance(now, context);
     }
@@ -540,7 +547,7 @@ where
         // A server may close an idle connection; if it did so before the waiting call was sent, another connection is
         // established.
         if was_up {
-            return self.on_ready_connection_lost(link, outcome, now, context);
+            return self.on_connection_lost(link, outcome, now, context);
         }
         context.record_failure_message(outcome, detail);
         self.on_connection_failed(link, outcome, now, context);
@@ -563,7 +570,7 @@ where
         }
         if self.next_at <= now {
             return if context.is_stopping() {
-                self.stop_with_load(now, context)
+                self.stop_at_load_end(now, context)
             } else {
                 self.start_call(self.next_at, now, context)
             };

@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::plan::ArrivalModel as ArrivalsPlan;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::schedule::Arrival;
-use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::context::{
     LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptOrigin,
 };
-use crate::addresses::NO_ADDRESS;
 use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
 use crate::event_loop::{EventLoop, WorkerControl, WorkerShare};
 use crate::fault;
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
-use crate::slab::GenerationalSlab;
+use crate::structures::slab::GenerationalSlab;
 use crate::tls::TlsClient;
+use crate::transport::addresses::NO_ADDRESS;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 
 mod links;
 
@@ -88,7 +88,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             outboxes: Default::default(),
             in_flight: 0,
         };
-        let mut worker = EventLoop::with_client(users, share, network, MAX_LINKS, READ_BUFFER_BYTES);
+        let mut worker =
+            EventLoop::with_client(users, share, network, MAX_LINKS, READ_BUFFER_BYTES);
         if let CallSource::Closed(closed) = &mut worker.call_source {
             closed.ready_clients = clients;
         }
@@ -265,7 +266,8 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         let until = now + self.share.load.resolve_interval;
         let link = LinkId(token.0 as u8);
         let addresses = &mut self.addresses[usize::from(link.0)];
-        let Err(loss) = addresses.store_lookup_result(found, LookupScope::Shared, until, &mut self.recorder)
+        let Err(loss) =
+            addresses.store_lookup_result(found, LookupScope::Shared, until, &mut self.recorder)
         else {
             return;
         };

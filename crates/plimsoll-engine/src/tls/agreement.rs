@@ -8,13 +8,13 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_model::plan::KeyExchangeGroup;
-use plimsoll_model::run::{CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls};
+use plimsoll_model::runs::run::{CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls};
 use rustls::pki_types::CertificateDer;
 use rustls::{
     CipherSuite, CommonState, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
-use super::der::{SEQUENCE, skip_fields, read_tagged};
+use super::der::{SEQUENCE, read_tagged, skip_fields};
 
 thread_local! {
     static NOTED_SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
@@ -181,7 +181,9 @@ impl HandshakeTally {
     /// `None` if there was no handshake.
     pub fn take(&mut self, certificate: Vec<CertificateAcceptance>) -> Option<NegotiatedTls> {
         let counted = std::mem::take(&mut self.0);
-        let handshakes = counted.iter().map(|(one, count)| negotiated_handshakes(one, *count));
+        let handshakes = counted
+            .iter()
+            .map(|(one, count)| negotiated_handshakes(one, *count));
         let first = handshakes.clone().next()?;
         let negotiated = NegotiatedTls {
             version: first.version,
@@ -285,7 +287,10 @@ mod tests {
             let der = certificate(algorithm);
             assert_eq!(KeyKind::from_certificate(&der).name(), kind);
             for length in 0..der.len() / 2 {
-                assert_eq!(KeyKind::from_certificate(&der[..length]), KeyKind::Named("other"));
+                assert_eq!(
+                    KeyKind::from_certificate(&der[..length]),
+                    KeyKind::Named("other")
+                );
             }
         }
     }

@@ -20,7 +20,7 @@ use super::files::{self, NamedFile};
 use super::x509_version_1::parse;
 use super::{TlsSetupError, crypto_provider};
 use crate::clock::Clock;
-use crate::resources::thread_cpu;
+use crate::host::resources::thread_cpu;
 
 /// Number of measurements, of which the fastest counts, because other load can only slow them down.
 const MEASUREMENT_COUNT: usize = 5;
@@ -250,7 +250,8 @@ mod tests {
         std::fs::write(&identity.cert, params.self_signed(&key).unwrap().pem()).unwrap();
         std::fs::write(&identity.key, key.serialize_pem()).unwrap();
         let found =
-            measure_primitives(&[KeyExchangeGroup::X25519], &[("rsa".to_owned(), identity)]).unwrap();
+            measure_primitives(&[KeyExchangeGroup::X25519], &[("rsa".to_owned(), identity)])
+                .unwrap();
         let (sign, verify) = (found.sign_us["rsa"], found.verify_us["rsa"]);
         // About thirty times, in CPU time, which other load hardly affects.
         assert!(

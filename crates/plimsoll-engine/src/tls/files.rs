@@ -6,13 +6,13 @@
 //! Each of these files may contain a private key, so errors of libraries, which may quote the contents, are never
 //! shown.
 //!
-//! Long because it reads all kinds of key and certificate files, with error messages for each.
+//! This file is long because it reads all kinds of key and certificate files, with error messages for each.
 
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -48,12 +48,14 @@ impl NamedFile<'_> {
     fn pem_error(self, content: &[u8], error: &pem::Error) -> FileError {
         let own = self.1.extension().and_then(|extension| extension.to_str());
         let extension = format!("lines.{}", own.unwrap_or("pem"));
-        self.error(pem_errors::describe_pem_problem(content, error, |command| {
-            self.shell_command(command, &extension)
-        }))
+        self.error(pem_errors::describe_pem_problem(
+            content,
+            error,
+            |command| self.shell_command(command, &extension),
+        ))
     }
 
-    /// Returns an `openssl` command, formatted by [`NamedFile::command`].
+    /// Returns an `openssl` command, formatted by [`NamedFile::shell_command`].
     fn openssl_command(self, command: &str, extension: &str) -> String {
         self.shell_command(&format!("openssl {command}"), extension)
     }
@@ -153,13 +155,15 @@ pub fn read_private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, F
                 "a PKCS #12 file, not a private key in PEM or DER; extract the key: {command}"
             )))
         } else if is_encrypted(&content) {
-            let command = file.openssl_command("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
+            let command =
+                file.openssl_command("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
             Err(file.error(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
         } else if not_after(&content).is_some() {
             Err(file.error("holds a certificate in DER, not a private key"))
         } else {
-            PrivateKeyDer::try_from(content)
-                .map_err(|_| file.error("holds DER, but no private key of PKCS #8, PKCS #1 or SEC 1"))
+            PrivateKeyDer::try_from(content).map_err(|_| {
+                file.error("holds DER, but no private key of PKCS #8, PKCS #1 or SEC 1")
+            })
         };
     }
     let open = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
@@ -396,7 +400,8 @@ mod tests {
         made.openssl("crl2pkcs7 -nocrl -certfile a.crt -out a.p7b");
         made.openssl("x509 -in a.crt -trustout -addtrust serverAuth -out trusted.pem");
         fs::write(made.path("half.der"), [SEQUENCE, 2, 5, 0]).unwrap();
-        let cert = |name: &str| read_certificates(NamedFile("CA file", &made.path(name))).unwrap_err();
+        let cert =
+            |name: &str| read_certificates(NamedFile("CA file", &made.path(name))).unwrap_err();
         let said = made.key("a.der").unwrap_err().to_string();
         assert!(
             said.ends_with("a certificate in DER, not a private key"),

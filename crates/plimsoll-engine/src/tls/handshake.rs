@@ -2,7 +2,7 @@
 //!
 //! Invariant: the library is given one record at a time, so that it never consumes a record after the end of the
 //! handshake; those records belong to our own layer. A message that spans several records remains in our buffer until
-//! it is complete. [`super::own`] calls this.
+//! it is complete. [`super::own_session`] calls this.
 
 use std::ops::{Deref, DerefMut};
 
@@ -273,7 +273,7 @@ impl<E: TlsEnd> Handshake<E> {
                 Ok(false) => {}
                 Ok(true) => return Ok(!common.is_handshaking()),
                 Err(e) => {
-                    self.fetch_alert(*taken, end);
+                    self.read_alert(*taken, end);
                     return Err(e);
                 }
             }
@@ -282,7 +282,7 @@ impl<E: TlsEnd> Handshake<E> {
 
     /// Obtains the alert that the library wants to send after an error. Must be called only once, since each call
     /// processes the invalid bytes again.
-    fn fetch_alert(&mut self, taken: usize, end: usize) {
+    fn read_alert(&mut self, taken: usize, end: usize) {
         let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {
             let _ = append_encoded(&mut self.output, |free| data.encode(free));

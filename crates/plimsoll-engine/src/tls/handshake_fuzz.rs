@@ -242,7 +242,8 @@ impl HandshakeSetup {
         let tap = Arc::new(KeyLogTap::default());
         let mut config = self.server.clone();
         config.key_log = Arc::clone(&tap) as _;
-        let server = ConversationEnd::with_library_session(ServerConnection::new(Arc::new(config))?);
+        let server =
+            ConversationEnd::with_library_session(ServerConnection::new(Arc::new(config))?);
         let ours = ConversationEnd::new(client.0.new_session()?, Some(client));
         Ok(TamperingPath::new(self.cipher, &tap, shape).run(ours, server))
     }
@@ -263,9 +264,9 @@ impl HandshakeSetup {
         config.key_log = Arc::clone(&tap) as _;
         let client = ClientConnection::new(Arc::new(config), self.name.clone())?;
         let server = match implementation {
-            Implementation::Library => {
-                ConversationEnd::with_library_session(ServerConnection::new(Arc::new(self.server.clone()))?)
-            }
+            Implementation::Library => ConversationEnd::with_library_session(
+                ServerConnection::new(Arc::new(self.server.clone()))?,
+            ),
             Implementation::Own | Implementation::OwnFromSecrets => {
                 let session = ServerSessions::new(&self.server).new_session();
                 let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;

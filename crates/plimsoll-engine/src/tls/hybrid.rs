@@ -1,7 +1,7 @@
 //! The key exchange group SecP384r1MLKEM1024, which the TLS library lacks, composed of its two component groups.
 //!
 //! A key share is P-384's share followed by ML-KEM's, and the shared secret is composed in the same way
-//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers the group if a plan requires it.
+//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::crypto_provider`] offers the group if a plan requires it.
 
 use plimsoll_model::plan::KeyExchangeGroup;
 use rustls::crypto::aws_lc_rs::kx_group::{MLKEM1024, SECP384R1};
@@ -116,7 +116,10 @@ mod tests {
         let server = SECP384R1MLKEM1024
             .start_and_complete(client.pub_key())
             .unwrap();
-        assert_eq!(server.pub_key.len(), CLASSICAL_SHARE_BYTES + CIPHERTEXT_BYTES);
+        assert_eq!(
+            server.pub_key.len(),
+            CLASSICAL_SHARE_BYTES + CIPHERTEXT_BYTES
+        );
         let secret = client.complete(&server.pub_key).unwrap();
         assert_eq!(secret.secret_bytes(), server.secret.secret_bytes());
         assert_eq!(secret.secret_bytes().len(), 48 + 32);

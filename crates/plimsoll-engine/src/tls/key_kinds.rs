@@ -31,7 +31,9 @@ pub(super) fn unsupported_key_type(algorithm: &[u8]) -> Option<&'static str> {
 /// Returns the reason why the TLS library rejected a private key. The message contains no part of the key.
 pub(super) fn describe_key_problem(key: &PrivateKeyDer<'_>) -> String {
     let kind = match key {
-        PrivateKeyDer::Pkcs8(der) => pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unsupported_key_type),
+        PrivateKeyDer::Pkcs8(der) => {
+            pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unsupported_key_type)
+        }
         _ => None,
     };
     match kind {

@@ -20,8 +20,8 @@ use rustls::{ClientConfig, ConnectionTrafficSecrets};
 use super::buffered_session::SessionError;
 use super::handshake::{Handshake, HandshakeOutput, HandshakeResult, TlsEnd, traffic_key};
 use super::record::{
-    KeySchedule, MAX_PLAINTEXT_BYTES, MAX_RECORD_BYTES, ReceiveError, RecordError, RestingRecords, TlsRecords,
-    TrafficKey,
+    KeySchedule, MAX_PLAINTEXT_BYTES, MAX_RECORD_BYTES, ReceiveError, RecordError, RestingRecords,
+    TlsRecords, TrafficKey,
 };
 use super::secrets::{InitialSecrets, KeyLogSecrets, LocalEnd, TrafficSecrets};
 use super::tickets::TicketStore;
@@ -318,7 +318,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Returns the same as [`TlsRecords::fewest_to_come`]; 0 if no low-water mark must be set.
+    /// Returns the same as [`TlsRecords::min_incoming_bytes`]; 0 if no low-water mark must be set.
     pub(super) fn min_incoming_bytes(&self, plaintext: u64) -> u64 {
         match &self.stage {
             SessionStage::Open(open) if !open.supports_rest() => {

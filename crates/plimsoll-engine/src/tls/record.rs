@@ -4,7 +4,7 @@
 //! Invariant: no content of a record is used before its tag has been checked, and after the first error no further
 //! record is decrypted. The TLS library performs the handshake and provides keys and tickets ([`KeySchedule`]).
 //!
-//! Long because opening and sealing share the record format.
+//! This file is long because opening and sealing share the record format.
 
 mod error;
 mod resting_records;

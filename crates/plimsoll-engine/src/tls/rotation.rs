@@ -123,7 +123,9 @@ impl RotatingIdentity {
         provider: Arc<CryptoProvider>,
     ) -> Result<RotatingIdentity, FileError> {
         Ok(RotatingIdentity {
-            identity: WatchedFiles::read([cert, key], || files::read_identity(cert, key, &provider))?,
+            identity: WatchedFiles::read([cert, key], || {
+                files::read_identity(cert, key, &provider)
+            })?,
             provider,
             reload_count: AtomicU64::new(0),
             was_requested: AtomicBool::new(false),
@@ -366,6 +368,9 @@ impl ClientCertVerifier for RotatingVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.loaded.loaded_content().check.supported_verify_schemes()
+        self.loaded
+            .loaded_content()
+            .check
+            .supported_verify_schemes()
     }
 }

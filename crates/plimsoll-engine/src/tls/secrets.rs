@@ -2,8 +2,8 @@
 //! §7.2, §7.3): about a hundred bytes that replace the library's connection.
 //!
 //! The library passes these secrets only to a key log, which [`KeyLogSecrets`] implements. Invariant: secrets are used
-//! only if the keys derived from them equal the keys that the library derived for the connection. [`super::own`] calls
-//! this.
+//! only if the keys derived from them equal the keys that the library derived for the connection.
+//! [`super::own_session`] calls this.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -144,7 +144,12 @@ impl TrafficSecrets {
         }
     }
 
-    fn expand_secret(&self, secret: &PaddedSecret, label: &[u8], into: &mut [u8]) -> Result<(), RecordError> {
+    fn expand_secret(
+        &self,
+        secret: &PaddedSecret,
+        label: &[u8],
+        into: &mut [u8],
+    ) -> Result<(), RecordError> {
         let hash = self.hash();
         let secret = &secret[..hash.len().min(MAX_SECRET_BYTES)];
         expand_label(hash, secret, label, into)
@@ -168,7 +173,11 @@ impl TrafficSecrets {
     }
 
     /// Derives the key whose next record has the number `sequence` (RFC 8446 §7.3).
-    fn derive_traffic_key(&self, secret: &PaddedSecret, sequence: u64) -> Result<TrafficKey, RecordError> {
+    fn derive_traffic_key(
+        &self,
+        secret: &PaddedSecret,
+        sequence: u64,
+    ) -> Result<TrafficKey, RecordError> {
         let mut room = [0; MAX_KEY_BYTES];
         let key = self.derive_key(secret, &mut room)?;
         TrafficKey::new(self.cipher, key, self.derive_iv(secret)?, sequence).ok_or_else(|| {

@@ -104,7 +104,8 @@ impl ClientSessionStore for TicketStore {
         if kept.tickets.len() >= MAX_TICKETS {
             kept.tickets.pop_front();
         }
-        kept.tickets.push_back((ticket, self.observations.resumable_until()));
+        kept.tickets
+            .push_back((ticket, self.observations.resumable_until()));
     }
 
     fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {

@@ -1,9 +1,9 @@
 //! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3. The library's unbuffered
 //! connection opens and seals them, since our own record layer supports only TLS 1.3. This costs more in bulk
-//! transfers, and idle sessions cannot rest (see [`super::own`]).
+//! transfers, and idle sessions cannot rest (see [`super::own_session`]).
 //!
-//! Invariant: incomplete records remain in our buffer and are passed to the library again in full. [`super::own`] calls
-//! this.
+//! Invariant: incomplete records remain in our buffer and are passed to the library again in full.
+//! [`super::own_session`] calls this.
 
 use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
 

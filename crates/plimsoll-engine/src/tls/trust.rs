@@ -7,14 +7,14 @@
 //! any certificate. Expired ones are accepted only in the last case. These exceptions are recorded in
 //! [`CertificateObservations`], for the report.
 //!
-//! Long because it contains all ways of accepting a certificate, so that no other file accepts one.
+//! This file is long because it contains all ways of accepting a certificate, so that no other file accepts one.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::Fingerprint;
-use plimsoll_model::run::CertificateAcceptance;
+use plimsoll_model::runs::run::CertificateAcceptance;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use rustls::crypto::{
@@ -32,8 +32,8 @@ use super::chain::ChainCache;
 use super::files::{self, FileError, NamedFile};
 use super::validity::{not_after, unix_now};
 use super::x509_version_1::{
-    CertificateFields, verify_key_possession, check_validity_period, verify_issuer_signature, common_name, constrains_names,
-    is_version_1, parse,
+    CertificateFields, check_validity_period, common_name, constrains_names, is_version_1, parse,
+    verify_issuer_signature, verify_key_possession,
 };
 
 mod client_verifier;
@@ -448,8 +448,9 @@ impl CertificateObservations {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
     ) -> Result<(), Error> {
-        verdict
-            .map_err(|e| self.store_explanation(anchors.explain_rejection(e, end_entity, intermediates)))?;
+        verdict.map_err(|e| {
+            self.store_explanation(anchors.explain_rejection(e, end_entity, intermediates))
+        })?;
         // The issuers of a certificate that is itself in the CA file are not verified.
         let above = if anchors.contains(end_entity) {
             &[]
@@ -539,11 +540,15 @@ impl ServerVerifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         match anchors.check_direct_trust(end_entity, now, &self.algorithms)? {
-            Some(DirectTrust::InCaFile) => self.observations.record_exception(CertificateAcceptance::InCaFile),
+            Some(DirectTrust::InCaFile) => self
+                .observations
+                .record_exception(CertificateAcceptance::InCaFile),
             Some(DirectTrust::Version1(certificate)) => {
                 anchors.check_common_name(&certificate, &[], name)?;
-                self.observations.record_exception(CertificateAcceptance::Version1);
-                self.observations.record_exception(CertificateAcceptance::CommonName);
+                self.observations
+                    .record_exception(CertificateAcceptance::Version1);
+                self.observations
+                    .record_exception(CertificateAcceptance::CommonName);
             }
             None => {
                 let servers = &anchors.server_verifier;
@@ -560,7 +565,8 @@ impl ServerVerifier {
                             return Err(library);
                         }
                         anchors.check_common_name(&seen, intermediates, name)?;
-                        self.observations.record_exception(CertificateAcceptance::CommonName);
+                        self.observations
+                            .record_exception(CertificateAcceptance::CommonName);
                     }
                     verdict => {
                         verdict?;
@@ -579,14 +585,17 @@ impl ServerVerifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         match &self.trust {
-            TrustPolicy::Unchecked => self.observations.record_exception(CertificateAcceptance::Unchecked),
+            TrustPolicy::Unchecked => self
+                .observations
+                .record_exception(CertificateAcceptance::Unchecked),
             TrustPolicy::Pinned(known) => {
                 let found = fingerprint(end_entity);
                 if !known.contains(&found) {
                     return Err(CertificateRejection::NotPinned(found).into());
                 }
                 check_validity_period(&parse(end_entity)?, now)?;
-                self.observations.record_exception(CertificateAcceptance::Pinned);
+                self.observations
+                    .record_exception(CertificateAcceptance::Pinned);
                 self.observations
                     .record_validity(std::iter::once(end_entity));
             }
@@ -635,11 +644,14 @@ impl ServerCertVerifier for ServerVerifier {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let matters = match &self.trust {
-            TrustPolicy::Anchors(anchors) => CertificateFields::for_certificate(anchors.contains(certificate)),
+            TrustPolicy::Anchors(anchors) => {
+                CertificateFields::for_certificate(anchors.contains(certificate))
+            }
             TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => CertificateFields::Key,
         };
         note_signature(signature.scheme);
-        let verdict = verify_key_possession(message, certificate, signature, &self.algorithms, matters);
+        let verdict =
+            verify_key_possession(message, certificate, signature, &self.algorithms, matters);
         verdict.map_err(|error| explain_short_key(error, certificate))
     }
 

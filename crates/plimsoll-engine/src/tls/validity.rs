@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use plimsoll_model::run::Timestamp;
+use plimsoll_model::runs::run::Timestamp;
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 use x509_parser::certificate::Validity;

@@ -100,7 +100,10 @@ fn has_valid_framing(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> 
 ///
 /// # Errors
 /// Returns an error if the certificate has expired or is not valid yet.
-pub(super) fn check_validity_period(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+pub(super) fn check_validity_period(
+    certificate: &X509Certificate<'_>,
+    now: UnixTime,
+) -> Result<(), Error> {
     let at = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or(0);
         UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))

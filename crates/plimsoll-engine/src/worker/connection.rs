@@ -1,7 +1,7 @@
 //! A connection with its driver: converts received bytes to events, and determines when calls may start.
 //! [`super::lifecycle`] calls this.
 //!
-//! Long because a connection is one state machine.
+//! This file is long because a connection is one state machine.
 
 use std::io;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Driver, Event, MAX_UNSENT_BYTES};
 use crate::event_loop::connection::{self, ConnectionState, EarlyDataState, explain_session_error};
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{Network, SocketReady};
 use crate::tls::{CLIENT_CERT_MISSING, CLOSED_IN_HANDSHAKE, TlsClient, TlsSession};
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{Network, SocketReady};
 
 pub(super) type DriverConnection<D, S> = connection::Connection<DriverState<D>, S>;
 
@@ -212,10 +212,13 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    /// Returns how many calls may start now; 0 while more than [`MAX_UNSENT`] bytes are unsent.
+    /// Returns how many calls may start now; 0 while more than [`MAX_UNSENT_BYTES`] bytes are unsent.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        if self.state != ConnectionState::Open || self.out.len() > MAX_UNSENT_BYTES || self.write_failed {
+        if self.state != ConnectionState::Open
+            || self.out.len() > MAX_UNSENT_BYTES
+            || self.write_failed
+        {
             return 0;
         }
         self.data
@@ -400,7 +403,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let tls = reading.tls;
         let mut bytes = &mut reading.buffer[..got];
         if self.state == ConnectionState::Handshaking {
-            bytes = (session.handshake(bytes)).map_err(|fault| explain_session_error(tls, &fault))?;
+            bytes =
+                (session.handshake(bytes)).map_err(|fault| explain_session_error(tls, &fault))?;
             if !session.is_handshaking() {
                 self.on_handshake_done(session, reading.alpn, tls, now)?;
             }

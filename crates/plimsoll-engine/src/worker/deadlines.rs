@@ -9,7 +9,7 @@ use super::call_table::NO_CONNECTION;
 use super::connection::ConnectionRole;
 use crate::driver::{CallId, CompletedCall, Driver, Protocol};
 use crate::event_loop::WorkerControl;
-use crate::network::Network;
+use crate::transport::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Fails waiting calls, in the backlog or of closed-loop clients, whose deadlines have passed. They are not sent.
@@ -163,7 +163,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         now: Time,
     ) {
         let stage = self.client.calls.get(done.call).stage;
-        self.recorder.add_count(stage, Count::StreamsEndedWithLoad, 1);
+        self.recorder
+            .add_count(stage, Count::StreamsEndedWithLoad, 1);
         self.end_call(done, role, now, u64::MAX);
     }
 }

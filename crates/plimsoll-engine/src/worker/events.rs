@@ -6,7 +6,7 @@ use super::Worker;
 use super::call_table::InFlightCall;
 use super::connection::ConnectionRole;
 use crate::driver::{Event, Protocol};
-use crate::network::Network;
+use crate::transport::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Processes the events that a driver has reported.
@@ -28,14 +28,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.record_first_message(stage, now.since(sent));
                     }
-                    (stage, before, _) => self.recorder.record_message_gap(stage, now.since(before)),
+                    (stage, before, _) => {
+                        self.recorder.record_message_gap(stage, now.since(before))
+                    }
                 },
                 Event::Token { call: id, bytes } => {
                     let (call, recorder) = (self.client.calls.get(id), &mut self.recorder);
-                    self.client.tokens.record_token_event(id, bytes, (call, now), recorder);
+                    self.client
+                        .tokens
+                        .record_token_event(id, bytes, (call, now), recorder);
                 }
                 Event::Usage { call, usage } => self.client.tokens.set_usage(call, usage),
-                Event::EndedWithoutText(call) => self.client.tokens.set_ended_without_text(call, now),
+                Event::EndedWithoutText(call) => {
+                    self.client.tokens.set_ended_without_text(call, now)
+                }
                 Event::WholeAnswer(call) => self.client.tokens.set_whole(call),
                 Event::Count { call, count, n } => {
                     self.recorder
@@ -43,14 +49,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 Event::MessagesSent { call, messages } => {
                     let stage = self.client.calls.get(call).stage;
-                    self.recorder.count_messages_sent(stage, u64::from(messages));
+                    self.recorder
+                        .count_messages_sent(stage, u64::from(messages));
                 }
                 Event::TextToCount { call, text } => {
-                    self.recorder.push_text(self.client.calls.get(call).stage, text);
+                    self.recorder
+                        .push_text(self.client.calls.get(call).stage, text);
                 }
                 // Only scripts request the text of answers, and make calls that messages precede.
                 Event::AnswerText { .. } | Event::EarlierMessage { .. } => {}
-                Event::Unsolicited => self.recorder.add_count(self.stage, Count::MessagesUnasked, 1),
+                Event::Unsolicited => {
+                    self.recorder
+                        .add_count(self.stage, Count::MessagesUnasked, 1)
+                }
                 Event::Late => self.recorder.stage_mut(self.stage).late += 1,
                 Event::Detail { outcome, text } => self.recorder.add_detail(outcome, &text),
             }
@@ -73,7 +84,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Records a lower bound of the response time, as if the call had been sent when due and its answer read on
     /// arrival. Also adds the read delay to calls that were queued behind it.
     #[inline]
-    pub(super) fn record_response_lower_bound(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
+    pub(super) fn record_response_lower_bound(
+        &mut self,
+        call: &InFlightCall,
+        outcome: Outcome,
+        now: Time,
+    ) {
         let read_late = now.since(self.client.answers_arrived.max(call.sent));
         if outcome.is_ok() {
             let late = call.late_ns().saturating_add(read_late);

@@ -10,7 +10,7 @@ use super::Worker;
 use crate::driver::Protocol;
 use crate::event_loop::WorkerShare;
 use crate::event_loop::issue::{CallSource, LoadPhase};
-use crate::network::Network;
+use crate::transport::network::Network;
 
 /// A worker's share of the limit, and the time spent at it.
 pub(super) struct InFlightLimiter {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use plimsoll_model::plan::{ArrivalModel as ArrivalsPlan, ConnectionReuse};
-use plimsoll_model::recorder::RequestCarrier;
+use plimsoll_model::records::recorder::RequestCarrier;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{CallSample, ConnectPhases, Count, Outcome, Time};
 
@@ -20,8 +20,8 @@ use crate::event_loop::client::LoopHandler;
 use crate::event_loop::connection::EarlyDataState;
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::fault;
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{Network, SocketToken};
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{Network, SocketToken};
 
 /// Minimum pause of a closed-loop client whose connection failed, so that an unreachable target does not cause a busy
 /// loop.
@@ -240,9 +240,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ConnectionRole::SingleCall if outcome.is_ok() => {
                 self.call_source.release_client(think, now)
             }
-            ConnectionRole::SingleCall => {
-                self.call_source.release_client(think.max(FAILURE_PAUSE), now)
-            }
+            ConnectionRole::SingleCall => self
+                .call_source
+                .release_client(think.max(FAILURE_PAUSE), now),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The life cycle of a driver's connection: establishing, serving, flushing, and closing or losing it. The event loop
 //! calls this through [`LoopHandler`].
 //!
-//! Long because all ways in which a connection can end share the code that ends its calls.
+//! This file is long because all ways in which a connection can end share the code that ends its calls.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use crate::driver::{Driver, Protocol};
 use crate::event_loop::WorkerControl;
 use crate::event_loop::client::LoopHandler;
 use crate::event_loop::connection::ConnectionState;
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{LookupScope, Network, SocketReady, SocketToken};
 use crate::tls::Agreement;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{LookupScope, Network, SocketReady, SocketToken};
 
-/// Delay of the check for bytes below a socket's low-water mark, so that they are read after one to two delays. A bulk
-/// transfer reaches the mark a hundred times in this time, so the check costs it nothing.
+/// Interval of the check for bytes below a socket's low-water mark (`SO_RCVLOWAT`), which the poller does not report.
+/// They are read after one to two intervals (10 to 20 ms). A bulk transfer reaches the mark about a hundred times per
+/// interval, so the check costs it nothing.
 const LOW_WATER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
 /// Capacity in bytes above which an outbox is large; at most [`MAX_LARGE_SPARE_OUTBOXES`] spare ones of this kind are
@@ -159,7 +160,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Sends the greeting over an established TCP connection, or early data during the TLS handshake.
-    pub(super) fn send_greeting(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
+    pub(super) fn send_greeting(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        now: Time,
+    ) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };

@@ -14,7 +14,7 @@ use crate::driver::{Driver, Protocol};
 use crate::event_loop::WorkerControl;
 use crate::event_loop::connection::ConnectionState;
 use crate::event_loop::issue::{CallSource, LoadPhase};
-use crate::network::Network;
+use crate::transport::network::Network;
 
 /// Maximum time that a call waits for a connection that is reading a remainder before a new connection is established:
 /// about the time that establishing one takes.

@@ -11,7 +11,7 @@ use super::call_table::NO_CONNECTION;
 use super::connection::{ConnectionRole, PendingCall};
 use crate::driver::{CallId, CompletedCall, Protocol};
 use crate::event_loop::issue::CallSource;
-use crate::network::Network;
+use crate::transport::network::Network;
 
 /// A call that is waiting for a connection on which it can be sent again.
 #[derive(Clone, Copy)]

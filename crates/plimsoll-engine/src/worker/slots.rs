@@ -12,8 +12,8 @@ use super::connection::ConnectionRole;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::connection::ConnectionState;
 use crate::event_loop::{ConnectSummary, WorkerControl};
-use crate::connection_loss::ConnectionLoss;
-use crate::network::Network;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::Network;
 
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 /// Minimum time without a call after which a connection that the server closes counts as closed while idle.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Recorder, Time};
 
@@ -62,7 +62,13 @@ impl ResponseTokens {
     }
 
     /// Records a stream event with tokens for a call of `stage`; `bytes` is the length of their text.
-    pub(crate) fn record_token_event(&mut self, stage: u8, bytes: u32, now: Time, recorder: &mut Recorder) {
+    pub(crate) fn record_token_event(
+        &mut self,
+        stage: u8,
+        bytes: u32,
+        now: Time,
+        recorder: &mut Recorder,
+    ) {
         let before = std::mem::replace(&mut self.last, now);
         self.received += 1;
         self.bytes += u64::from(bytes);
@@ -235,7 +241,8 @@ impl TokenTracker {
         (call, now): (&InFlightCall, Time),
         recorder: &mut Recorder,
     ) {
-        self.answer_mut(id).record_token_event(call.stage, bytes, now, recorder);
+        self.answer_mut(id)
+            .record_token_event(call.stage, bytes, now, recorder);
     }
 
     /// Stores the token counts that the service reported for a call.
@@ -353,7 +360,8 @@ mod tests {
                 let at = (&call, Time(ms * MS));
                 tokens.record_token_event(CallId(0), 4, at, &mut recorder);
             }
-            let ended = tokens.finish_call(CallId(0), outcome, (&call, Time(60 * MS)), &mut recorder);
+            let ended =
+                tokens.finish_call(CallId(0), outcome, (&call, Time(60 * MS)), &mut recorder);
             assert_eq!(ended.is_some(), outcome.is_ok());
         }
         let record = recorder.stage_mut(0);
@@ -379,7 +387,8 @@ mod tests {
         let measured = answer.measures(times, &GoodputBounds::default(), Time(90 * MS));
         let [first, from_sent, _] = measured.unwrap().times;
         assert_eq!((first.1, from_sent.1), (70 * MS, 60 * MS));
-        let silent = ResponseTokens::EMPTY.measures(times, &GoodputBounds::default(), Time(90 * MS));
+        let silent =
+            ResponseTokens::EMPTY.measures(times, &GoodputBounds::default(), Time(90 * MS));
         assert!(silent.is_none());
     }
 

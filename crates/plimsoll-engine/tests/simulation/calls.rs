@@ -1,6 +1,6 @@
 //! Tests of when calls start and end, and of what is recorded.
 //!
-//! Long because each way in which a call can end has a test of its own.
+//! This file is long because each way in which a call can end has a test of its own.
 
 use super::*;
 
@@ -297,7 +297,13 @@ fn run_fifty_calls(answers: usize) -> (StageRecord, Duration) {
         held: Vec::new(),
         busy_until: Time::ZERO,
     };
-    simulate_until(load, NetworkConditions::faultless(1), server, Vec::new(), None)
+    simulate_until(
+        load,
+        NetworkConditions::faultless(1),
+        server,
+        Vec::new(),
+        None,
+    )
 }
 
 #[test]
@@ -464,7 +470,12 @@ fn generator_pause_differs_from_target_stall() {
     );
     for (load, name) in [(open, "open"), (closed, "closed")] {
         let run = |server, pauses| {
-            simulate_paused(load.clone(), NetworkConditions::faultless(1), server, pauses)
+            simulate_paused(
+                load.clone(),
+                NetworkConditions::faultless(1),
+                server,
+                pauses,
+            )
         };
         let calm = run(echo(7), Vec::new());
         assert!(calm.delayed.is_empty(), "{name}: {:?}", calm.delayed);

@@ -2,8 +2,8 @@
 //! undisturbed generator, and from one that sends late, reads late and pauses.
 
 use super::*;
-use plimsoll_model::instrument::{LatenessBounds, LowerBounds};
 use plimsoll_model::objective::{ObjectiveResult, RunCircumstances};
+use plimsoll_model::records::instrument::{LatenessBounds, LowerBounds};
 
 /// When the load begins.
 const START: Time = Time(5_000_000_000);
@@ -300,7 +300,10 @@ fn start_pause_counts_as_delay() {
         assert!(worker.await_start(&mut control).unwrap());
         worker.run(START, &mut control).unwrap();
         let record = control.total.stage_mut(0).clone();
-        (record.pacing.count_longer_than(100 * MS), record.delayed.len())
+        (
+            record.pacing.count_longer_than(100 * MS),
+            record.delayed.len(),
+        )
     };
     assert_eq!(delayed(1), (0, 0));
     let (late, delayed) = delayed(90);

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::record::{RequestRecord, TimeHistogram};
+use plimsoll_model::records::record::{RequestRecord, TimeHistogram};
 use snapbox::{assert_data_eq, file};
 
 use super::*;
@@ -64,7 +64,13 @@ impl SimulatedServer for RecordingServer {
         self.digest.add(bytes);
         self.then.on_receive(peer, bytes, now, actions);
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.then.on_timer(peer, tag, now, actions);
     }
     fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
@@ -100,7 +106,11 @@ impl WorkerControl for RecordingControl {
     }
     fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
-        let ended: u64 = interval.recorded.recorded_stages().map(|(_, s)| s.ended()).sum();
+        let ended: u64 = interval
+            .recorded
+            .recorded_stages()
+            .map(|(_, s)| s.ended())
+            .sum();
         write!(
             self.intervals,
             " {}@{}:{ended}+{}+{}/{}",
@@ -129,7 +139,7 @@ fn times(digest: &mut Digest, times: &TimeHistogram) {
     }
 }
 
-fn format_outcomes(counts: &plimsoll_model::record::OutcomeCounts) -> String {
+fn format_outcomes(counts: &plimsoll_model::records::record::OutcomeCounts) -> String {
     let texts = counts
         .iter()
         .map(|(outcome, n)| format!(" {}={n}", outcome.code()));

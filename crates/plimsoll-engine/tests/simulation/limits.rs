@@ -2,7 +2,7 @@
 
 use plimsoll_model::Count;
 use plimsoll_model::plan::{InFlightLimit, WhenFull};
-use plimsoll_model::recording::{Recording, RecordingRequest};
+use plimsoll_model::rows::recording::{Recording, RecordingRequest};
 
 use super::*;
 

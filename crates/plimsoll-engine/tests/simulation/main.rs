@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
 };
 use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
@@ -23,7 +23,7 @@ use plimsoll_model::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage, Metric, Objective, Shard,
     Statistic, TimeMetric,
 };
-use plimsoll_model::record::{AddressCounts, RecordedInterval, StageRecord};
+use plimsoll_model::records::record::{AddressCounts, RecordedInterval, StageRecord};
 use plimsoll_model::{Outcome, Time, TimeMeasure};
 use proptest::prelude::*;
 
@@ -90,7 +90,11 @@ impl WorkerControl for SoleWorkerControl {
 fn load(arrivals: ArrivalModel, rate: f64, connections: u32) -> LoadPlan {
     LoadPlan {
         arrivals,
-        stages: vec![LoadStage::constant_rate("steady", Duration::from_secs(2), rate)],
+        stages: vec![LoadStage::constant_rate(
+            "steady",
+            Duration::from_secs(2),
+            rate,
+        )],
         connections,
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
@@ -198,7 +202,7 @@ fn assert_all_counted(record: &StageRecord) {
     );
 }
 
-fn micros(times: &plimsoll_model::record::TimeHistogram, quantile: f64) -> f64 {
+fn micros(times: &plimsoll_model::records::record::TimeHistogram, quantile: f64) -> f64 {
     times.histogram().unwrap().value_at_quantile(quantile) as f64 / 1e3
 }
 

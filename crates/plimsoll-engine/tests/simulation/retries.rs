@@ -49,7 +49,13 @@ impl SimulatedServer for RejectingServer {
             }
         }
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.then.on_timer(peer, tag, now, actions);
     }
 }
@@ -147,7 +153,13 @@ impl SimulatedServer for ThirdConnectionRejecter {
             }
         }
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.then.on_timer(peer, tag, now, actions);
     }
 }

@@ -254,7 +254,13 @@ impl SimulatedServer for CallCounter {
         self.calls[at.unwrap()] += words.iter().filter(|word| **word != GREETING).count() as u64;
         self.then.on_receive(peer, bytes, now, actions);
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.then.on_timer(peer, tag, now, actions);
     }
 }
@@ -313,7 +319,13 @@ impl SimulatedServer for GoingAwayServer {
             actions.push(ServerAction::Timer { after, tag });
         }
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         match tag {
             u64::MAX => actions.push(ServerAction::Reset),
             tag => self.then.on_timer(peer, tag, now, actions),
@@ -339,7 +351,13 @@ impl SimulatedServer for SlowServer {
             self.0.on_receive(peer, bytes, now, actions)
         }
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.0.on_timer(peer, tag, now, actions);
     }
 }
@@ -366,7 +384,13 @@ impl SimulatedServer for DyingServer {
     ) {
         self.0.on_receive(peer, bytes, now, actions);
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         match tag {
             u64::MAX => actions.push(ServerAction::Reset),
             tag => self.0.on_timer(peer, tag, now, actions),
@@ -405,7 +429,13 @@ impl SimulatedServer for ResettingServer {
     ) {
         self.then.on_receive(peer, bytes, now, actions);
     }
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.then.on_timer(peer, tag, now, actions);
     }
 }

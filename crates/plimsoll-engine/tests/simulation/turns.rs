@@ -1,6 +1,6 @@
 //! Tests of closed loops that alternate in batches.
 
-use plimsoll_engine::resources::BatchMeter;
+use plimsoll_engine::host::resources::BatchMeter;
 use plimsoll_model::plan::{BatchSchedule, batch_start_window};
 use plimsoll_model::schedule::batches::shuffle_batches;
 
@@ -67,11 +67,13 @@ fn closed_loop_calls_stay_within_batches() {
             let done: Vec<_> = total.turns.iter().map(|turn| turn.done.unwrap()).collect();
             let mut calls = 0;
             for (round, two) in (0..).zip(done.windows(2)) {
-                let place = shuffle_batches(2, round, 3).iter().position(|turn| *turn == index);
+                let place = shuffle_batches(2, round, 3)
+                    .iter()
+                    .position(|turn| *turn == index);
                 let begun = START + SLOT * (2 * round as u32 + place.unwrap() as u32);
                 assert!(two[0].began_ns - begun.0 < MS, "round {round}: {two:?}");
                 assert!(two[1].ended_ns < (begun + SLOT).0, "round {round}: {two:?}");
-                let is_its = |request: &&plimsoll_model::record::RequestRecord| {
+                let is_its = |request: &&plimsoll_model::records::record::RequestRecord| {
                     let arrival = request.sample.arrival;
                     arrival >= begun && arrival <= begun + batch_start_window(SLOT)
                 };

@@ -47,7 +47,10 @@ impl DelayLaw for CollapseLaw {
         {
             self.in_progress.pop();
         }
-        let time = self.of.answer_time(request, draws).saturating_sub(request.at);
+        let time = self
+            .of
+            .answer_time(request, draws)
+            .saturating_sub(request.at);
         let is_over = self.in_progress.len() >= self.limit;
         let factor = if is_over { self.factor } else { 1.0 };
         let leaves = request.after(time as f64 * factor);

@@ -7,7 +7,7 @@ use super::request_rng::RequestRng;
 use super::{
     DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, checked_number,
 };
-use crate::units::Period;
+use crate::formats::units::Period;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct DriftSettings {
@@ -43,7 +43,10 @@ struct DriftLaw {
 
 impl DelayLaw for DriftLaw {
     fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
-        let time = self.of.answer_time(request, draws).saturating_sub(request.at);
+        let time = self
+            .of
+            .answer_time(request, draws)
+            .saturating_sub(request.at);
         let since_first = request.at.saturating_sub(FIRST_ARRIVAL_NS);
         let progress = (since_first as f64 / self.over).min(1.0);
         request.after(time as f64 * (1.0 + (self.to - 1.0) * progress))

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::request_rng::RequestRng;
 use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_nanos};
-use crate::units::Period;
+use crate::formats::units::Period;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ExponentialSettings {

@@ -3,8 +3,10 @@
 use serde::Deserialize;
 
 use super::request_rng::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, checked_nanos};
-use crate::units::Period;
+use super::{
+    DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_nanos, checked_number,
+};
+use crate::formats::units::Period;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct LognormalSettings {

@@ -1,4 +1,4 @@
-//! Each request is delayed by one of several laws, drawn by weight.
+//! Draws each request's delay from one of several laws (delay distributions), chosen at random by weight.
 
 use serde::Deserialize;
 use toml::Table;
@@ -38,7 +38,9 @@ impl LawSettings for MixtureSettings {
         for (i, part) in self.parts.into_iter().enumerate() {
             let key = format!("parts[{i}]");
             sum += checked_number("share", part.share, 0.0, 1.0).map_err(|e| e.within(&key))?;
-            let law = within.build_nested("of", part.of).map_err(|e| e.within(&key))?;
+            let law = within
+                .build_nested("of", part.of)
+                .map_err(|e| e.within(&key))?;
             parts.push((sum, law));
         }
         if (sum - 1.0).abs() > 1e-9 {

@@ -11,12 +11,12 @@ mod bimodal;
 mod capacity;
 mod collapse;
 mod constant;
-mod request_rng;
 mod drift;
 mod exponential;
 mod lognormal;
 mod mixture;
 mod pareto;
+mod request_rng;
 mod stalls;
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-use crate::suggest::suggest;
-use crate::units::Period;
+use crate::formats::suggest::suggest;
+use crate::formats::units::Period;
 
 use request_rng::RequestRng;
 

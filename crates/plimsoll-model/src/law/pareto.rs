@@ -3,8 +3,10 @@
 use serde::Deserialize;
 
 use super::request_rng::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, checked_nanos};
-use crate::units::Period;
+use super::{
+    DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_nanos, checked_number,
+};
+use crate::formats::units::Period;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ParetoSettings {
@@ -18,7 +20,10 @@ impl LawSettings for ParetoSettings {
     const KEYS: &'static [&'static str] = &["min", "alpha", "max"];
 
     fn build(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        let (min, max) = (checked_nanos("min", self.min)?, checked_nanos("max", self.max)?);
+        let (min, max) = (
+            checked_nanos("min", self.min)?,
+            checked_nanos("max", self.max)?,
+        );
         if min > max {
             let problem = format!("min: {} is above max, which is {}", self.min, self.max);
             return Err(LawError::new(problem));

@@ -4,8 +4,10 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::request_rng::RequestRng;
-use super::{DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, checked_nanos};
-use crate::units::Period;
+use super::{
+    DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, checked_nanos,
+};
+use crate::formats::units::Period;
 
 /// Minimum mean time between two stalls, in nanoseconds. It limits memory, which holds all stalls.
 const MIN_STALL_GAP_NS: f64 = 1e6;

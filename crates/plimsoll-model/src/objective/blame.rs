@@ -4,15 +4,17 @@
 //! effects lengthens a call's times by at most 80 ms: where calls are served in order, no call is answered later than
 //! if all of them had arrived 80 ms later. So a call that took more than `limit + a` spent more than `limit` in the
 //! target, unless the generator lengthened it by more than `a`; and the number of calls that it may have lengthened by
-//! more than `a` is recorded ([`LatenessBounds`]). The remaining calls are attributed to the target, with the `a` for
-//! which most calls remain.
+//! more than `a` is recorded ([`LatenessBounds`]). The remaining calls are attributed to the target, for the value of
+//! `a` that leaves the most of them.
 
 use std::time::Duration;
 
-use crate::instrument::{LatenessBounds, TailCounts, MAX_UNRECORDED_DELAY_NS, count_beyond, known_lower_bounds};
-use crate::measure::TimeMeasure;
+use crate::metrics::measure::TimeMeasure;
 use crate::plan::TimeMetric;
-use crate::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
+use crate::records::instrument::{
+    LatenessBounds, MAX_UNRECORDED_DELAY_NS, TailCounts, count_beyond, known_lower_bounds,
+};
+use crate::records::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
 
 /// Conditions of the judged run that are not in its stage records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub(super) struct FailureCounts {
 
 impl FailureCounts {
     pub(super) fn from_record(record: &StageRecord) -> FailureCounts {
-        use crate::outcome::FailureSource;
+        use crate::metrics::outcome::FailureSource;
         let mut failed = FailureCounts::default();
         for (outcome, n) in record.outcomes.iter() {
             match outcome.failure_source() {
@@ -75,7 +77,8 @@ impl FailureCounts {
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
         self.certain
             + self.timeouts.saturating_sub(
-                LatenessBounds::from_record(record).count_longer_than(deadline_tolerance_ns(deadline)),
+                LatenessBounds::from_record(record)
+                    .count_longer_than(deadline_tolerance_ns(deadline)),
             )
     }
 }
@@ -128,7 +131,7 @@ pub(super) struct TimeEvidence<'a> {
     lateness: LatenessBounds,
     deadline: Duration,
     counts_failures: bool,
-    may_be_client_caused: bool,
+    cannot_blame_target: bool,
 }
 
 impl<'a> TimeEvidence<'a> {
@@ -152,7 +155,10 @@ impl<'a> TimeEvidence<'a> {
                 TailCounts::default(),
             )
         } else if counts_failures {
-            (FailureCounts::from_record(record), TailCounts::new(&record.cut_off))
+            (
+                FailureCounts::from_record(record),
+                TailCounts::new(&record.cut_off),
+            )
         } else {
             (FailureCounts::default(), TailCounts::default())
         };
@@ -168,7 +174,9 @@ impl<'a> TimeEvidence<'a> {
         };
         TimeEvidence {
             record,
-            times: limited_times(own, record).map(TailCounts::new).unwrap_or_default(),
+            times: limited_times(own, record)
+                .map(TailCounts::new)
+                .unwrap_or_default(),
             least: least.map(TailCounts::new),
             least_mean_ns: least
                 .and_then(TimeHistogram::histogram)
@@ -182,14 +190,14 @@ impl<'a> TimeEvidence<'a> {
             },
             deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
             counts_failures,
-            may_be_client_caused: may_be_client_caused(timed, record, circumstances),
+            cannot_blame_target: cannot_blame_target(timed, record, circumstances),
         }
     }
 
     /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late. Failed
     /// calls are included if this kind of time counts failures.
     pub(super) fn count_certainly_over(&self, limit: u64) -> u64 {
-        if self.may_be_client_caused {
+        if self.cannot_blame_target {
             return self.failed.certain;
         }
         // A call that hit its deadline took at least that long, but it is not known how much longer.
@@ -216,7 +224,8 @@ impl<'a> TimeEvidence<'a> {
                     } else {
                         0
                     };
-                    (ended + self.cut_off.count_longer_than(beyond) + timeouts).saturating_sub(lengthened)
+                    (ended + self.cut_off.count_longer_than(beyond) + timeouts)
+                        .saturating_sub(lengthened)
                 })
                 .max()
                 .unwrap_or(0)
@@ -239,12 +248,15 @@ impl<'a> TimeEvidence<'a> {
         self.times.len() + failed + self.cut_off.count_longer_than(limit)
     }
 
-    /// Returns whether more calls than a percentile (0–100) leaves out certainly took longer than `limit` ns.
+    /// Returns whether the percentile (0–100) certainly exceeds `limit` ns: more calls took longer than the percentile
+    /// leaves out.
     pub(super) fn certainly_exceeds(&self, percentile: f64, limit: u64) -> bool {
-        self.count_certainly_over(limit) > count_beyond(percentile / 100.0, self.population_size(limit))
+        self.count_certainly_over(limit)
+            > count_beyond(percentile / 100.0, self.population_size(limit))
     }
 
-    /// Returns the lower end of a percentile's instrument interval, in nanoseconds; infinite where failures decide.
+    /// Returns the lower end, in nanoseconds, of a percentile's instrument interval ([`crate::records::instrument`]).
+    /// It is infinite if so large a share of calls failed that the percentile is a failed call.
     pub(super) fn lower_bound(&self, percentile: f64) -> f64 {
         if self.certainly_exceeds(percentile, MAX_TIME_NS) {
             return f64::INFINITY;
@@ -261,8 +273,12 @@ impl<'a> TimeEvidence<'a> {
         low as f64
     }
 
-    /// Returns the lower end of the instrument interval of a mean that was measured as `mean_ns`.
-    pub(super) fn lower_bound_of_mean(&self, mean_ns: f64, circumstances: &RunCircumstances) -> f64 {
+    /// Returns the lower end of the instrument interval of the measured mean `mean_ns`.
+    pub(super) fn lower_bound_of_mean(
+        &self,
+        mean_ns: f64,
+        circumstances: &RunCircumstances,
+    ) -> f64 {
         if self.counts_failures && self.failed.count_certain(self.record, circumstances) > 0 {
             return f64::INFINITY;
         }
@@ -287,9 +303,13 @@ impl<'a> TimeEvidence<'a> {
     }
 }
 
-/// Returns whether these times may be long because of the client's machine, or are not the times that the plan asks
-/// for.
-fn may_be_client_caused(timed: TimeMetric, record: &StageRecord, circumstances: &RunCircumstances) -> bool {
+/// Returns whether these times may be long because of the client's machine, or were measured under other conditions
+/// than the plan asks for (full handshakes instead of resumed sessions).
+fn cannot_blame_target(
+    timed: TimeMetric,
+    record: &StageRecord,
+    circumstances: &RunCircumstances,
+) -> bool {
     let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
         TimeMetric::Response | TimeMetric::Lag => true,
@@ -306,7 +326,8 @@ fn may_be_client_caused(timed: TimeMetric, record: &StageRecord, circumstances: 
 pub(super) fn max_rate_loss(record: &StageRecord) -> f64 {
     /// Pauses up to this length are ignored, because the generator makes up for them.
     const MIN_RECORDED_PAUSE_NS: u64 = 1_000_000;
-    LatenessBounds::from_record(record).count_longer_than(MIN_RECORDED_PAUSE_NS) as f64 / record.ended().max(1) as f64
+    LatenessBounds::from_record(record).count_longer_than(MIN_RECORDED_PAUSE_NS) as f64
+        / record.ended().max(1) as f64
 }
 
 /// Returns an upper bound of the time that the generator may have added to a mean, in nanoseconds.
@@ -326,7 +347,8 @@ mod tests {
             deadline: Some(Duration::from_secs(1)),
             ..RunCircumstances::default()
         };
-        TimeEvidence::new(TimeMetric::Response, record, &circumstances).count_certainly_over(limit_ms * MS)
+        TimeEvidence::new(TimeMetric::Response, record, &circumstances)
+            .count_certainly_over(limit_ms * MS)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {

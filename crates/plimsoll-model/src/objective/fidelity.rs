@@ -1,8 +1,8 @@
 //! Evaluates the fidelity of a load as an objective. It says nothing about the target.
 
-use super::{ObjectiveEvaluation, LimitCheck};
+use super::{LimitCheck, ObjectiveEvaluation};
 use crate::plan::Objective;
-use crate::run::DeliverySummary;
+use crate::runs::run::DeliverySummary;
 
 /// Evaluates the fidelity of a load, which is known as an interval.
 pub(super) fn evaluate(objective: &Objective, delivery: &DeliverySummary) -> ObjectiveEvaluation {
@@ -46,8 +46,8 @@ mod tests {
     use super::super::tests::{judged_delivery, objectives};
     use super::super::{ObjectiveVerdict, RunValidity};
 
-    fn delivery(distance: [f64; 2]) -> crate::run::DeliverySummary {
-        crate::run::DeliverySummary {
+    fn delivery(distance: [f64; 2]) -> crate::runs::run::DeliverySummary {
+        crate::runs::run::DeliverySummary {
             asked: 1_000,
             sent: 1_000,
             sent_share: 1.0,

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::{RunCircumstances, has_problem};
 use crate::plan::Objective;
-use crate::record::StageRecord;
-use crate::run::health::ProblemKind;
-use crate::run::{DeliverySummary, MemorySummary, Run, StageSummary};
+use crate::records::record::StageRecord;
+use crate::runs::run::health::ProblemKind;
+use crate::runs::run::{DeliverySummary, MemorySummary, Run, StageSummary};
 
 /// The calls of a run, or of one of its stages, by which objectives are judged.
 #[derive(Clone, Debug, Default)]

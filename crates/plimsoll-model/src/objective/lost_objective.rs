@@ -2,9 +2,9 @@
 
 use super::ObjectiveInputs;
 use super::blame::{self, FailureCounts, RunCircumstances, TimeEvidence, limited_times};
-use crate::instrument::count_beyond;
 use crate::plan::{Metric, Objective, Statistic, TimeMetric};
-use crate::record::{StageRecord, TimeHistogram};
+use crate::records::instrument::count_beyond;
+use crate::records::record::{StageRecord, TimeHistogram};
 
 /// The end of the reason that is recorded for a run that was stopped because an objective can no longer be met.
 pub const OBJECTIVE_LOST_SUFFIX: &str = "can no longer be met";
@@ -50,7 +50,7 @@ fn is_lost(
         | Metric::Resumed
         | Metric::Memory(_)
         | Metric::Finish(_) => return false,
-        // Fidelity describes the generator, so it is no reason to stop loading the target.
+        // Fidelity describes the generator, so it is not a reason to stop loading the target.
         Metric::Fidelity => return false,
         // The number of these times is not known in advance.
         Metric::Time(TimeMetric::Measure(_), _) => return false,

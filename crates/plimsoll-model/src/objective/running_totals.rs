@@ -2,7 +2,7 @@
 
 use super::{MeasuredCalls, ObjectiveInputs, RunCircumstances, measured_value};
 use crate::plan::{LoadStage, Metric, Objective, Plan};
-use crate::run::IntervalRecord;
+use crate::runs::run::IntervalRecord;
 
 /// The measurements of an unfinished run so far.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Outcome;
-use crate::measure::TimeMeasure;
-use crate::record::StepRecord;
+use crate::metrics::measure::TimeMeasure;
+use crate::records::record::StepRecord;
 use crate::spec::Spec;
 
 pub(super) fn objectives(typed: &[(&str, &str)]) -> Vec<Objective> {
@@ -46,7 +46,7 @@ fn measured(record: StageRecord) -> ObjectiveInputs {
 /// Judges the first of `objectives` by how much of a load was delivered.
 pub(super) fn judged_delivery(
     objectives: &[Objective],
-    delivery: Option<crate::run::DeliverySummary>,
+    delivery: Option<crate::runs::run::DeliverySummary>,
     validity: RunValidity,
 ) -> ObjectiveResult {
     let mut measured = measured(record(900, 0, 0));

@@ -1,11 +1,11 @@
 //! The table that determines every verdict: on the screen, in documents, in JUnit files and in the exit code.
 //!
-//! [`verdict`] gives the verdict on one objective, [`RunVerdict::of`] the verdict on all of them. `docs/objectives.md`
-//! contains the same table, and a test checks that they are equal.
+//! [`verdict`] gives the verdict on one objective, [`RunVerdict::from_results`] the verdict on all of them.
+//! `docs/objectives.md` contains the same table, and a test checks that they are equal.
 
 use serde::{Deserialize, Serialize};
 
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 
 use super::ObjectiveResult;
 
@@ -159,7 +159,11 @@ mod tests {
                     instrument_us: None,
                 })
                 .collect();
-            assert_eq!(RunVerdict::from_results(&judged), conclusion, "{verdicts:?}");
+            assert_eq!(
+                RunVerdict::from_results(&judged),
+                conclusion,
+                "{verdicts:?}"
+            );
         }
     }
 }

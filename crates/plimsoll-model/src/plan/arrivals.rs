@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 
 /// The arrival model: calls are started by the schedule (open loop), or by the end of a client's previous call (closed
 /// loop).
@@ -37,7 +37,7 @@ pub enum ArrivalSpacing {
     Constant,
     /// Exponential gaps (a Poisson process), from the plan's seed.
     Poisson,
-    /// Arrivals at the times of a [recording](crate::recording::Recording).
+    /// Arrivals at the times of a [recording](crate::rows::recording::Recording).
     Recorded,
     /// Gaps of a gamma distribution with this shape, from the plan's seed: shape 1 is a Poisson process, a smaller
     /// shape gives bursts.

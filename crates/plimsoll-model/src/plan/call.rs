@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{Metric, Target, TlsPlan, TokenCounter};
-use crate::template::{FieldSource, LiveValue, MetadataField, TraceIds, Variation};
+use crate::rows::template::{FieldSource, LiveValue, MetadataField, TraceIds, Variation};
 
 /// One kind of call. The implementation contains everything that is specific to its protocol.
 pub trait Call: DynEq + fmt::Debug + Send + Sync {

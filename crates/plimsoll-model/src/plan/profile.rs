@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 
 /// Samples per second of CPU time, unless the plan says otherwise. The odd number keeps samples from being synchronous
 /// with timers of 10 or 100 Hz.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::Target;
-use crate::fingerprint::Fingerprint;
-use crate::named_enum::named;
+use crate::formats::fingerprint::Fingerprint;
+use crate::formats::named_enum::named;
 
 /// The TLS settings of a plan. Files are given by their paths; their contents are not included.
 #[derive(Clone, Debug, PartialEq)]

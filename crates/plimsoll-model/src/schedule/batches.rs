@@ -5,8 +5,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::plan::BatchSchedule;
 
-/// Returns the batch numbers 0 to `of` - 1 in the order of one round. The shuffle (Fisher and Yates) depends only on
-/// the seed and the round.
+/// Returns the batch numbers 0 to `of` - 1 in the order of one round, in which every batch occurs once. The shuffle
+/// (Fisher and Yates) depends only on the seed and the round.
 pub fn shuffle_batches(of: u32, round: u64, seed: u64) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(round);
@@ -84,7 +84,10 @@ impl BlockAssignment {
     #[inline]
     pub(super) fn shared_number(&mut self, own: u64) -> u64 {
         let calls = self.calls_per_batch();
-        let (round, within) = (own / self.own_arrivals_per_round(), own % self.own_arrivals_per_round());
+        let (round, within) = (
+            own / self.own_arrivals_per_round(),
+            own % self.own_arrivals_per_round(),
+        );
         self.set_round(round);
         let place = self.batch_positions[(within / calls) as usize];
         round
@@ -92,11 +95,14 @@ impl BlockAssignment {
             .saturating_add(place * calls + within % calls)
     }
 
-    /// Returns the load's number of arrival `shared` of the shared schedule; `None`: the arrival belongs to another
-    /// load.
+    /// Converts the number of an arrival in the shared schedule to its number within this load. Returns `None` if the
+    /// arrival belongs to another load.
     pub(super) fn own_number(&mut self, shared: u64) -> Option<u64> {
         let calls = self.calls_per_batch();
-        let (round, within) = (shared / self.arrivals_per_round(), shared % self.arrivals_per_round());
+        let (round, within) = (
+            shared / self.arrivals_per_round(),
+            shared % self.arrivals_per_round(),
+        );
         self.set_round(round);
         let turn = self.batch_positions.binary_search(&(within / calls)).ok()?;
         Some(round * self.own_arrivals_per_round() + turn as u64 * calls + within % calls)

@@ -1,7 +1,7 @@
 //! Arrivals at recorded times, for loads that replay a recording.
 
 use crate::plan::LoadPlan;
-use crate::recording::{Recording, RecordingCursor};
+use crate::rows::recording::{Recording, RecordingCursor};
 
 /// The arrivals of a load that replays a recording.
 #[derive(Debug)]
@@ -105,8 +105,13 @@ fn arrival_time(
 }
 
 /// Returns the number of the first arrival at or after `at`, which is in nanoseconds since the load's start. If there
-/// is no such arrival, it is the number of all arrivals.
-fn first_arrival_at(recording: &Recording, cursor: &mut RecordingCursor, at: u64, repeats: bool) -> u64 {
+/// is no such arrival, returns the count of arrivals (one past the last).
+fn first_arrival_at(
+    recording: &Recording,
+    cursor: &mut RecordingCursor,
+    at: u64,
+    repeats: bool,
+) -> u64 {
     let round = if repeats { at / recording.end_ns() } else { 0 };
     let within = at - round * recording.end_ns();
     let (mut low, mut high) = (0, recording.count());

@@ -44,7 +44,7 @@ const MAX_CAPACITY_RATIO: f64 = 4.0;
 pub(super) const OVERLOAD_RATIO: f64 = 1.25;
 /// How far an overloaded target's throughput may be below its capacity, as a share, while objectives are still met.
 const OVERLOAD_UNCERTAINTY: f64 = 0.04;
-/// Growth below this many standard errors is no sign of a queue.
+/// Growth below this many standard errors is not a sign of a queue.
 const MIN_GROWTH_STANDARD_ERRORS: f64 = 1.0;
 
 /// The information from one trial.
@@ -109,8 +109,11 @@ impl LoadLineEstimate {
         LoadLineEstimate::from_trials(goal, trials, false)
     }
 
-    /// Estimates like [`LoadLineEstimate::of`], but also counts trials that longer trials contradict.
-    pub(super) fn with_contradicted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
+    /// Estimates like [`LoadLineEstimate::new`], but also counts trials that longer trials contradict.
+    pub(super) fn with_contradicted(
+        goal: &SearchGoal,
+        trials: &[Trial],
+    ) -> Option<LoadLineEstimate> {
         LoadLineEstimate::from_trials(goal, trials, true)
     }
 
@@ -297,7 +300,11 @@ fn collect_evidence(
         let only_grew = trial.verdict == TrialVerdict::Growing;
         let measures = growth.filter(|_| carried > 0.0 && (only_grew || !overloaded));
         let calls = measures.map(|g| carried * f64::from(g.increments));
-        let doubt = if overloaded { OVERLOAD_UNCERTAINTY } else { 0.0 };
+        let doubt = if overloaded {
+            OVERLOAD_UNCERTAINTY
+        } else {
+            0.0
+        };
         all.push(TrialEvidence {
             rate: trial.rate_per_s,
             met: (!met || outlasted || !is_contradicted(trials, trial)).then_some(met),
@@ -344,7 +351,11 @@ fn refined_edges(cells: &[RateCell]) -> Vec<f64> {
 }
 
 /// Returns the cells between `edges` with their weights, and the mean standard deviation between trials.
-fn weigh_cells(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<RateCell>, f64) {
+fn weigh_cells(
+    goal: &SearchGoal,
+    evidence: &[TrialEvidence],
+    edges: &[f64],
+) -> (Vec<RateCell>, f64) {
     let normal = Normal::standard();
     let sure = |p: f64| HICCUP_PROBABILITY + (1.0 - HICCUP_PROBABILITY) * p;
     let mut cells: Vec<RateCell> = edges

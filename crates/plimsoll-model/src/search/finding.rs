@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{rate_bounds, is_beyond_generator, is_contradicted, is_rejected};
+use super::bounds::{is_beyond_generator, is_contradicted, is_rejected, rate_bounds};
 use super::estimate::LoadLineEstimate;
 use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, relative_width};
 
@@ -115,7 +115,9 @@ pub(super) fn search_result_with_estimate(
         high_per_s: failed_per_s.map(|failed| {
             quantile(1.0 - tail).map_or(failed, |high| high.max(failed).max(highest))
         }),
-        width: line_per_s.zip(failed_per_s).map(|(l, f)| relative_width(l, f)),
+        width: line_per_s
+            .zip(failed_per_s)
+            .map(|(l, f)| relative_width(l, f)),
         confirmed,
         limit: limiting_factor(
             goal,

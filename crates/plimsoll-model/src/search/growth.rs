@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::run::IntervalRecord;
+use crate::runs::run::IntervalRecord;
 
 /// Probability of mistaking a rate that the target just sustains for one above its capacity.
 pub const GROWTH_ERROR: f64 = 0.005;
@@ -159,7 +159,10 @@ mod tests {
             &[90, 70, 50, 30, 10, 0],
             &[4, 4, 5, 5, 5, 6],
         ] {
-            assert!(!growth(calls).unwrap().is_significant(1_000.0, 0.01), "{calls:?}");
+            assert!(
+                !growth(calls).unwrap().is_significant(1_000.0, 0.01),
+                "{calls:?}"
+            );
         }
         assert_eq!(growth(&[4, 9]), None, "one increment");
     }

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{SearchGoal, SearchResult, Trial, TrialVerdict};
-use crate::document;
-use crate::input;
-use crate::run::{CommonConditions, RunError};
+use crate::formats::document;
+use crate::formats::input;
+use crate::runs::run::{CommonConditions, RunError};
 
 /// The record's file name in the directory of a search.
 pub const FILE_NAME: &str = "search.json";
@@ -122,7 +122,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::run::SCHEMA_VERSION;
+    use crate::runs::run::SCHEMA_VERSION;
     use crate::search::{SearchStep, TrialPurpose, next_step};
 
     #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{ArrivalsSpec, LoadSpec, Problem, Problems, RampSpec, RateSpec, Spec, StepSpec};
+use crate::formats::units::Period;
 use crate::plan::{ArrivalModel, ArrivalSpacing, LoadStage};
-use crate::recording::Recording;
-use crate::units::Period;
+use crate::rows::recording::Recording;
 
 /// Advice for an invalid table of arrivals.
 pub(super) const ARRIVALS_TABLE_HELP: &str =
@@ -62,7 +62,8 @@ impl Problems {
             );
         }
         if is_recorded {
-            let stages = recording.map(|recording| self.resolve_replay_stages(load, recording, warmup));
+            let stages =
+                recording.map(|recording| self.resolve_replay_stages(load, recording, warmup));
             return (
                 Some(ArrivalModel::Open(spacing)),
                 stages.unwrap_or_default(),
@@ -202,7 +203,12 @@ impl Problems {
             None => ArrivalSpacing::Constant,
             Some(ArrivalsSpec::Named(name)) => {
                 let named = [ArrivalSpacing::Constant, ArrivalSpacing::Poisson];
-                self.resolve_choice(ARRIVALS_KEY, Some(name.as_str()), &named, ArrivalSpacing::name)
+                self.resolve_choice(
+                    ARRIVALS_KEY,
+                    Some(name.as_str()),
+                    &named,
+                    ArrivalSpacing::name,
+                )
             }
             Some(ArrivalsSpec::Table(table)) => match (table.gamma, &table.file) {
                 (Some(shape), None) => {

@@ -110,7 +110,7 @@ impl CallSpec {
         self.calls_per_user().is_some() || !self.has_warmup()
     }
 
-    /// Returns [`crate::plan::Call::calls_in_a_row`] as far as it is known before resolution.
+    /// Returns [`crate::plan::Call::calls_per_user`] as far as it is known before resolution.
     pub fn calls_per_user(&self) -> Option<u32> {
         let mut given = self.protocols();
         given.find_map(|(protocol, section)| (protocol.calls_per_user)(section))

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::path::Path;
 
-use crate::recording::{Recording, RecordingRequest};
+use crate::rows::recording::{Recording, RecordingRequest};
 
 /// Access to files, variables and commands for resolution. It is a trait, so that resolution itself does no I/O.
 pub trait ResolveContext {

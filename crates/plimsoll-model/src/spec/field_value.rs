@@ -7,7 +7,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::keys::struct_keys;
-use crate::units::Period;
+use crate::formats::units::Period;
 
 /// A metadata value: literal text, or the source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

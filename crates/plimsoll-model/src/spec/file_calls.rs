@@ -4,7 +4,7 @@ use toml::Value;
 
 use super::target::call_path;
 use super::{Spec, protocol};
-use crate::units::ByteSize;
+use crate::formats::units::ByteSize;
 
 /// Maximum bytes in flight for an axis of sizes, by which the number of clients is limited: a server that sends sixteen
 /// files of 512 MiB at once finishes none of them in time.
@@ -34,8 +34,8 @@ impl Spec {
     pub(super) fn set_file_size(&mut self, text: &str) -> Result<(), String> {
         let size: ByteSize = text.parse()?;
         let section = self.call.sections.get_mut(file_section_name());
-        let section =
-            section.ok_or_else(|| format!("an axis of files: it needs [call.{}]", file_section_name()))?;
+        let section = section
+            .ok_or_else(|| format!("an axis of files: it needs [call.{}]", file_section_name()))?;
         section.insert("size".to_owned(), size.to_string().into());
         section.insert("path".to_owned(), format!("/bytes/{}", size.0).into());
         if let Some(target) = &mut self.target
@@ -52,7 +52,7 @@ impl Spec {
     }
 }
 
-/// Returns the size of a generated file from its path `/bytes/SIZE_KIND`.
+/// Returns the size of a generated file from its path `/bytes/SIZE`.
 pub fn generated_file_size(path: &str) -> Option<u64> {
     let size = path.strip_prefix("/bytes/")?;
     let bytes = size.parse().ok();

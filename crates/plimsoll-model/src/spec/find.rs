@@ -4,10 +4,10 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Spec};
+use crate::formats::units::{Period, Rate};
 use crate::plan::{Metric, Plan, Statistic};
 use crate::search::SearchGoal;
 use crate::statistics::quantile::{first_satisfying, is_supported};
-use crate::units::{Period, Rate};
 
 /// How the load line is searched for. The search begins at `load.rate`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

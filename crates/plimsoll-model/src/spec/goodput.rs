@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problems;
+use crate::formats::units::Period;
 use crate::plan::GoodputBounds;
-use crate::units::Period;
 
 /// Bounds of a query's times, from when it was due. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

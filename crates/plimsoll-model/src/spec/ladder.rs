@@ -12,10 +12,10 @@ use toml::{Table, Value};
 
 use super::file_calls::{file_section_name, generated_file_size};
 use super::problem::{find_by_name, reword_list_error};
-use super::target::{has_tls_scheme, split_scheme, schemes_for_url, section_for_url};
+use super::target::{has_tls_scheme, schemes_for_url, section_for_url, split_scheme};
 use super::{Problem, Spec, suggest};
-use crate::gate::Gate;
-use crate::units::Period;
+use crate::formats::units::Period;
+use crate::metrics::gate::Gate;
 
 pub use rung::{RungNetwork, RungSecurity, TlsLibrary};
 pub use via::{CustomProxy, RungRoute, UpstreamTls, register_proxies};
@@ -222,14 +222,7 @@ impl Spec {
             }
             rungs = next;
         }
-        // Where only some rungs resume sessions, remove an objective about resumption from the other rungs.
-        if rungs.iter().any(|rung| rung.spec.resumes_tls_sessions()) {
-            for rung in rungs.iter_mut().filter(|rung| !rung.spec.resumes_tls_sessions()) {
-                rung.spec
-                    .objective
-                    .retain(|metric, _| !metric.trim_start().starts_with("resumed"));
-            }
-        }
+        remove_resumption_objectives(&mut rungs);
         if !(2..=MAX_RUNGS).contains(&rungs.len()) {
             return Err(Problem::new(
                 "ladder",
@@ -280,6 +273,19 @@ impl Spec {
                 .map_err(|problem| Problem::new("ladder.library", problem))?;
         }
         Ok(rungs)
+    }
+}
+
+/// Removes objectives about resumption from rungs that resume no sessions, where others do.
+fn remove_resumption_objectives(rungs: &mut [RungSpec]) {
+    if !rungs.iter().any(|rung| rung.spec.resumes_tls()) {
+        return;
+    }
+    for rung in rungs {
+        if !rung.spec.resumes_tls() {
+            let objective = &mut rung.spec.objective;
+            objective.retain(|metric, _| !metric.trim_start().starts_with("resumed"));
+        }
     }
 }
 
@@ -395,7 +401,8 @@ impl RungSpec {
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             "certificate" => rung.certificate = Some(text.clone()),
             "library" => {
-                rung.library = find_by_name(&text, &TlsLibrary::ALL, TlsLibrary::name).map_err(wrong)?;
+                rung.library =
+                    find_by_name(&text, &TlsLibrary::ALL, TlsLibrary::name).map_err(wrong)?;
             }
             "size" => spec.set_file_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
@@ -412,11 +419,9 @@ impl RungSpec {
                 })?;
             }
         }
-        let word = if NAMED_AXES.contains(&axis) {
-            format!("{axis} {text}")
-        } else {
-            format!("{} {text}", axis.rsplit('.').next().unwrap_or(axis))
-        };
+        // The last part of a key, such as `load.connections`; an axis's whole name.
+        let axis_name = axis.rsplit('.').next().unwrap_or(axis);
+        let word = format!("{axis_name} {text}");
         rung.name = if rung.name.is_empty() {
             word
         } else {

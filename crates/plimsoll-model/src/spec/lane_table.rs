@@ -26,8 +26,8 @@ pub struct LaneTable {
     pub rows: Option<Value>,
     /// What the lane calls. Default: the plan's; a lane that calls another protocol inherits nothing.
     pub call: Option<Value>,
-    /// The lane's keys of `[load]`, such as `connections` and `deadline`. All lanes share `rate` or `steps`, `arrivals`,
-    /// `warmup`, `duration`, `calls` and `processes`, so the plan sets these.
+    /// The lane's keys of `[load]`, such as `connections` and `deadline`. All lanes share `rate` or `steps`,
+    /// `arrivals`, `warmup`, `duration`, `calls` and `processes`, so the plan sets these.
     pub load: Option<Value>,
     /// The limits that this lane must meet, besides the plan's.
     pub objective: Option<Value>,

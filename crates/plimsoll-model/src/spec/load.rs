@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::{LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, objective};
+use crate::formats::units::Period;
 use crate::plan::{ArrivalModel, ConnectionReuse, InFlightLimit, LoadPlan, LoadStage, WhenFull};
-use crate::recording::Recording;
+use crate::rows::recording::Recording;
 
 /// Minimum lifetime of a connection; making a connection takes about a millisecond.
 const MIN_CONNECTION_LIFETIME: Duration = Duration::from_millis(10);
@@ -19,7 +20,11 @@ const MAX_PROCESSES: u16 = 256;
 const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
 impl Problems {
-    pub(super) fn resolve_load(&mut self, spec: &Spec, context: &dyn ResolveContext) -> Option<LoadPlan> {
+    pub(super) fn resolve_load(
+        &mut self,
+        spec: &Spec,
+        context: &dyn ResolveContext,
+    ) -> Option<LoadPlan> {
         let load = &spec.load;
         let defaults = LoadPlan::default();
         let before = self.0.len();
@@ -36,15 +41,12 @@ impl Problems {
         self.check_counts(spec, reuse, connections);
         let deadline = self.resolve_deadline(spec);
         let stall_timeout = spec.stall_timeout();
-        let connect_timeout = load
-            .connect_timeout
-            .map_or(defaults.connect_timeout, |p| p.0);
+        let typed_or = |typed: Option<Period>, default| typed.map_or(default, |p| p.0);
+        let connect_timeout = typed_or(load.connect_timeout, defaults.connect_timeout);
         self.check_lifetimes(spec, reuse);
-        let resolve_interval = load
-            .resolve_interval
-            .map_or(defaults.resolve_interval, |p| p.0);
+        let resolve_interval = typed_or(load.resolve_interval, defaults.resolve_interval);
         let precision = self.resolve_precision(load);
-        let spin = load.spin.map_or(defaults.spin, |p| p.0);
+        let spin = typed_or(load.spin, defaults.spin);
         let tick = self.resolve_tick(spec);
         let read_buffer = load
             .read_buffer
@@ -220,7 +222,10 @@ impl Problems {
         recording: Option<&Recording>,
     ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
         let load = &spec.load;
-        let own = spec.call.protocols().find(|(own, _)| own.schedules_own_arrivals);
+        let own = spec
+            .call
+            .protocols()
+            .find(|(own, _)| own.schedules_own_arrivals);
         if let (Some(_), Some(key)) = (own, load.recording_key()) {
             self.add(
                 key,
@@ -313,7 +318,8 @@ impl Problems {
     /// Resolves the precision of the rate at which the load stops.
     fn resolve_precision(&mut self, load: &LoadSpec) -> Option<f64> {
         let typed = load.precision.as_deref()?;
-        let precision = objective::parse_percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));
+        let precision =
+            objective::parse_percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));
         if precision.is_none() {
             self.add(
                 "load.precision",

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use super::protocol;
 use super::{MetadataSpec, Problems, ResolveContext, Spec, is_printable};
 use crate::plan::RequestFields;
-use crate::template::{
+use crate::rows::template::{
     self, FieldScope, FieldSource, LiveValue, MetadataField, RowColumn, Rows, Template,
     TemplatePart, Variation, VaryingMetadata,
 };
@@ -249,7 +249,10 @@ impl Problems {
     }
 }
 
-fn resolve_value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<SharedValue, String> {
+fn resolve_value(
+    spec: &MetadataSpec,
+    surroundings: &dyn ResolveContext,
+) -> Result<SharedValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
         MetadataSpec::Several(_) => return Err("a list, but only one value is allowed here".to_owned()),

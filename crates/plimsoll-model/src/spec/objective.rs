@@ -2,12 +2,12 @@
 
 use super::steps::{self, STEPS_KEY};
 use super::{Problems, Spec};
-use crate::measure::{Count, TimeMeasure};
+use crate::formats::suggest::suggest;
+use crate::formats::units::{ByteSize, Period, Rate};
+use crate::metrics::measure::{Count, TimeMeasure};
 use crate::plan::{
     ArrivalModel, CallPlan, LinkEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric,
 };
-use crate::suggest::suggest;
-use crate::units::{ByteSize, Period, Rate};
 
 const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, users_failed, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
@@ -267,8 +267,8 @@ fn missing_metric_reason(call: &CallPlan, metric: Metric) -> Option<&'static str
 }
 
 impl Problems {
-    /// Resolves the objectives. `call` and `load`: the resolved call, and the resolved load with its stages, if they are
-    /// valid.
+    /// Resolves the objectives. `call` and `load`: the resolved call, and the resolved load with its stages, if they
+    /// are valid.
     pub(super) fn resolve_objectives(
         &mut self,
         spec: &Spec,
@@ -308,7 +308,7 @@ impl Problems {
                 );
                 continue;
             }
-            if objective.metric == Metric::Resumed && !spec.resumes_tls_sessions() {
+            if objective.metric == Metric::Resumed && !spec.resumes_tls() {
                 self.add(
                     key,
                     "no sessions are resumed: request it with tls.resume = true (fetch: --mode resumed)",

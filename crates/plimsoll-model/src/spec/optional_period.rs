@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::units::{Period, typed_with_unit};
+use crate::formats::units::{Period, typed_with_unit};
 
 /// A duration that can be switched off with `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

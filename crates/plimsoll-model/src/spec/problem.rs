@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::template;
+use crate::rows::template;
 
 /// A problem of a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -52,7 +52,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     const SCHEDULES_OWN_ARRIVALS: bool = false;
     /// Whether calls may use rows.
     const SUPPORTS_ROWS: bool = false;
-    /// Whether requests have header fields that can differ from call to call: [`Problems::traceparent`] adds one.
+    /// Whether requests have header fields that can differ from call to call: [`Problems::add_traceparent`] adds one.
     const SUPPORTS_TRACEPARENT: bool = false;
     /// Whether calls fetch files, by the keys `path` and `size`.
     const FETCHES_FILES: bool = false;
@@ -85,7 +85,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     /// Sets defaults of the load that this section implies.
     fn apply_defaults(&self, _: &mut LoadSpec) {}
 
-    /// Returns [`Call::calls_in_a_row`] as far as it is known before resolution.
+    /// Returns [`Call::calls_per_user`] as far as it is known before resolution.
     fn calls_per_user(&self) -> Option<u32> {
         None
     }
@@ -102,7 +102,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         WireFormat::Bytes
     }
 
-    /// Schedules the arrivals; called only if [`CallSection::SCHEDULES_ITSELF`].
+    /// Schedules the arrivals; called only if [`CallSection::SCHEDULES_OWN_ARRIVALS`].
     fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
         (None, Vec::new())
     }
@@ -138,9 +138,9 @@ pub struct CallProtocol {
     pub schemes: &'static UrlSchemes,
     /// The keys of the section.
     pub keys: fn() -> &'static [&'static str],
-    /// [`CallSection::keys_within`].
+    /// [`CallSection::nested_keys`].
     pub(super) nested_keys: fn(&str) -> Option<&'static [&'static str]>,
-    /// [`CallSection::SCHEDULES_ITSELF`].
+    /// [`CallSection::SCHEDULES_OWN_ARRIVALS`].
     pub(super) schedules_own_arrivals: bool,
     /// [`CallSection::SUPPORTS_ROWS`].
     pub(super) supports_rows: bool,
@@ -148,17 +148,17 @@ pub struct CallProtocol {
     pub(super) supports_traceparent: bool,
     /// [`CallSection::FETCHES_FILES`].
     pub(super) fetches_files: bool,
-    /// [`CallSection::BINARY_NAMES`].
+    /// [`CallSection::BINARY_NAME_SUFFIX`].
     pub(super) binary_name_suffix: Option<(&'static str, &'static str)>,
     /// Parses the section and serialises it again; an error names the key of a value of the wrong type.
     pub(super) check: fn(&Table) -> Result<Table, Problem>,
     /// Returns the section after changing its header fields, if it has any.
     pub(super) with_fields: fn(&Table, &ChangeField) -> Table,
-    /// [`CallSection::calls_in_a_row`].
+    /// [`CallSection::calls_per_user`].
     pub(super) calls_per_user: fn(&Table) -> Option<u32>,
-    /// [`CallSection::is_secured`].
+    /// [`CallSection::uses_tls`].
     pub(super) uses_tls: fn(&Table, &Spec) -> bool,
-    /// [`CallSection::wire`].
+    /// [`CallSection::wire_format`].
     pub(super) wire_format: fn(&Table, &Spec) -> WireFormat,
     /// [`CallSection::files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
@@ -170,7 +170,7 @@ pub struct CallProtocol {
     pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn ResolveContext) -> Option<CallPlan>,
     /// [`CallSection::canonical`].
     pub(crate) canonical: fn(&Table) -> Table,
-    /// [`CallSection::filled_in`].
+    /// [`CallSection::with_defaults`].
     pub(super) with_defaults: fn(&Table, &CallPlan) -> Table,
 }
 

@@ -153,7 +153,9 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
             let path = path.strip_prefix("call.")?;
             match path.split_once('.') {
                 None => (protocol::find_by_section(path)?.keys)(),
-                Some((section, within)) => (protocol::find_by_section(section)?.nested_keys)(within)?,
+                Some((section, within)) => {
+                    (protocol::find_by_section(section)?.nested_keys)(within)?
+                }
             }
         }
     };
@@ -226,7 +228,10 @@ mod tests {
     #[test]
     fn misplaced_key_names_its_section() {
         assert_eq!(find_section_with_key("ca"), Some(("tls".to_owned(), "ca")));
-        assert_eq!(find_section_with_key("raet"), Some(("load".to_owned(), "rate")));
+        assert_eq!(
+            find_section_with_key("raet"),
+            Some(("load".to_owned(), "rate"))
+        );
         assert_eq!(find_section_with_key("nothing_like_it"), None);
     }
 

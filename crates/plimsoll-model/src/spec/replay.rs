@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::arrivals::ARRIVALS_TABLE_HELP;
 use super::resolve::DEFAULT_SEED;
 use super::{ArrivalsSpec, LoadSpec, Problems, ResolveContext, Spec, objective};
+use crate::formats::units::Period;
 use crate::plan::LoadStage;
-use crate::recording::{Recording, RecordingFormat, RecordingRequest};
-use crate::template::Rows;
-use crate::units::Period;
+use crate::rows::recording::{Recording, RecordingFormat, RecordingRequest};
+use crate::rows::template::Rows;
 
 /// The valid range of replay speeds.
 const SPEED_RANGE: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
@@ -110,7 +110,10 @@ impl Problems {
             self.parse_or_report(&format!("load.filter.{n}"), Some(typed.as_str()))
         });
         let filters = filters.collect();
-        let sample = load.sample.as_deref().and_then(|typed| self.resolve_sample(typed));
+        let sample = load
+            .sample
+            .as_deref()
+            .and_then(|typed| self.resolve_sample(typed));
         (self.0.len() == before).then_some(RecordingRequest {
             file,
             format,
@@ -133,7 +136,10 @@ impl Problems {
 
     fn resolve_speed(&mut self, typed: &str) -> f64 {
         let number = typed.trim().trim_end_matches(['x', 'X']);
-        let speed = number.parse().ok().filter(|speed| SPEED_RANGE.contains(speed));
+        let speed = number
+            .parse()
+            .ok()
+            .filter(|speed| SPEED_RANGE.contains(speed));
         speed.unwrap_or_else(|| {
             self.add(
                 "load.speed",
@@ -144,7 +150,8 @@ impl Problems {
     }
 
     fn resolve_sample(&mut self, typed: &str) -> Option<f64> {
-        let share = objective::parse_percent(typed.trim()).filter(|share| *share > 0.0 && *share <= 1.0);
+        let share =
+            objective::parse_percent(typed.trim()).filter(|share| *share > 0.0 && *share <= 1.0);
         if share.is_none() {
             self.add("load.sample", format!("`{typed}` is not a share of the clients: use a percentage above 0 % and up to 100 %, such as \"10%\""));
         }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
 use super::target::{
-    section_matches_url, target_syntax_help, is_bare_unix_socket, parse_target_for, call_path, split_scheme, schemes_for,
-    section_for_url, allows_path,
+    allows_path, call_path, is_bare_unix_socket, parse_target_for, schemes_for, section_for_url,
+    section_matches_url, split_scheme, target_syntax_help,
 };
-use super::{Spec, WatchSpec, set_target_addresses, protocol};
-use crate::labels;
+use super::{Spec, WatchSpec, protocol, set_target_addresses};
+use crate::formats::labels;
+use crate::formats::redaction;
 use crate::plan::{ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan};
-use crate::record::MAX_SAMPLED_CALLS;
-use crate::redaction;
+use crate::records::record::MAX_SAMPLED_CALLS;
 
 #[cfg(test)]
 mod tests;
@@ -157,7 +157,8 @@ impl Problems {
     fn resolve_target(&mut self, spec: &Spec) -> Option<(Target, bool)> {
         match &spec.target {
             Some(url) => {
-                let (target, secured) = self.ok_or_report("target", resolve_target_url(url, spec))?;
+                let (target, secured) =
+                    self.ok_or_report("target", resolve_target_url(url, spec))?;
                 if target.socket.is_some()
                     && !spec.call.present_names().into_iter().any(allows_path)
                     && let Some(path) = call_path(url)
@@ -319,7 +320,10 @@ pub fn resolve_target_url(url: &str, spec: &Spec) -> Result<(Target, bool), Stri
     let (mut target, secured) = parse_target_for(section, url)?;
     // The URL is only the target's name in reports, so its secrets can be replaced.
     target.url = redaction::replace_secrets_with_variables(url);
-    Ok((target, secured || spec.tls.is_some() && is_bare_unix_socket(url)))
+    Ok((
+        target,
+        secured || spec.tls.is_some() && is_bare_unix_socket(url),
+    ))
 }
 
 /// Returns whether a text has no blanks and can be part of a URL or a header field.

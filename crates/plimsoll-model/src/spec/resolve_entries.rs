@@ -69,7 +69,10 @@ pub fn set_target_addresses(
     for (number, text) in entries.iter().enumerate() {
         let given = parse_entry(text).map_err(|problem| (number, problem))?;
         let mut used = false;
-        for target in targets.iter_mut().filter(|target| given.matches_target(target)) {
+        for target in targets
+            .iter_mut()
+            .filter(|target| given.matches_target(target))
+        {
             target.addresses.clone_from(&given.addresses);
             used = true;
         }

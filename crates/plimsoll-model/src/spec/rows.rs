@@ -2,10 +2,10 @@
 
 use super::resolve::DEFAULT_SEED;
 use super::{Problems, ResolveContext, Spec};
+use crate::formats::quantity::plural;
 use crate::plan::{ArrivalModel, CallPlan, LoadPlan};
-use crate::quantity::plural;
+use crate::rows::template::{RowOrder, Rows, Variation};
 use crate::schedule::Schedule;
-use crate::template::{RowOrder, Rows, Variation};
 
 impl Problems {
     /// Returns the rows of the plan; `None`: there are none, or they can't be read.

@@ -7,13 +7,13 @@ use toml::{Table, Value};
 use super::protocol::CallProtocol;
 use super::steps;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
+use crate::formats::redaction::{self, is_secret_name};
+use crate::formats::units::{ByteSize, Period};
 use crate::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
     TlsSuite, TlsVersion,
 };
-use crate::recording::Recording;
-use crate::redaction::{self, is_secret_name};
-use crate::units::{ByteSize, Period};
+use crate::rows::recording::Recording;
 
 /// Returns the values that must not be written to the run directory, each with the environment variable from which the
 /// plan there reads it.

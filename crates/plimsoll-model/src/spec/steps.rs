@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::protocol;
 use super::target::{call_path, section_for_url};
 use super::{Problem, Spec};
-use crate::redaction::{self, QuerySecrets};
+use crate::formats::redaction::{self, QuerySecrets};
 
 /// The key of the steps, at the top level of a plan and within a section.
 pub(super) const STEPS_KEY: &str = "steps";

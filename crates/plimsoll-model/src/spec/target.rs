@@ -310,7 +310,8 @@ fn strip_userinfo(rest: &str) -> &str {
 
 /// Returns the message for a URL with a user name or password. The message does not repeat the URL.
 fn userinfo_message(schemes: &UrlSchemes) -> String {
-    let keys = protocol::find_by_section(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
+    let keys =
+        protocol::find_by_section(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
     let fields = keys
         .iter()
         .find(|key| ["headers", "metadata"].contains(*key));
@@ -343,7 +344,11 @@ fn parse_zoned_address(bracketed: &str) -> Result<String, String> {
 
 /// Returns the target for a Unix socket. The host in requests is `localhost`, but certificates are not checked against
 /// this name.
-fn parse_unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
+fn parse_unix_target(
+    url: &str,
+    scheme: Option<&str>,
+    name: &str,
+) -> Result<(Target, bool), String> {
     let secured = match scheme.map(|scheme| (scheme, find_schemes(scheme))) {
         None => false,
         Some((_, Some((_, secured)))) => secured,
@@ -413,7 +418,10 @@ mod tests {
         assert_eq!(section_for_url("unix:/a"), None);
         assert_eq!(section_for_url("grpcs+unix:/a"), Some("grpc"));
         assert_eq!(split_scheme("tls+unix:/a"), Some(("tls", "+unix:/a")));
-        assert_eq!((split_scheme("unix:///a"), split_scheme("a:1")), (None, None));
+        assert_eq!(
+            (split_scheme("unix:///a"), split_scheme("a:1")),
+            (None, None)
+        );
         assert!(is_bare_unix_socket("unix:/a") && !is_bare_unix_socket("grpc+unix:/a"));
         let long = format!("unix:/{}", "x".repeat(107));
         for (url, needle) in [

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::target::secured_schemes;
 use super::{Problem, Problems, objective};
-use crate::fingerprint::Fingerprint;
+use crate::formats::fingerprint::Fingerprint;
+use crate::formats::suggest::suggest;
 use crate::plan::{
     ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, ServerTrust, TlsPlan, TlsSuite,
     TlsVersion,
 };
-use crate::suggest::suggest;
 
 /// How the link is secured.
 // Keys without a flag here have a flag that is defined for every command that connects to a server, including those
@@ -44,8 +44,8 @@ pub struct TlsSpec {
     /// The name to check the certificate against. Default: the target's host.
     #[arg(skip)]
     pub server_name: Option<String>,
-    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default both, of which a server takes the newest that it has; 1.3 alone
-    /// where suites, groups or `early_data` need it.
+    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default both, of which a server takes the newest that it has; 1.3
+    /// alone where suites, groups or `early_data` need it.
     #[arg(
         help = "A version of TLS to offer, 1.3 or 1.2; repeatable [default: both]",
         id = "tls_version",
@@ -80,8 +80,8 @@ pub struct TlsSpec {
     /// Default: `resume` applies to all.
     #[arg(long, value_name = "PERCENT")]
     pub full: Option<String>,
-    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs `resume`. Such
-    /// requests can be replayed. Default false.
+    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs `resume`.
+    /// Such requests can be replayed. Default false.
     #[arg(
         help = "Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs --resume. Such requests can be replayed",
         long,
@@ -215,7 +215,11 @@ pub fn resolve_trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     })
 }
 
-fn find_ignoring_case<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
+fn find_ignoring_case<T: Copy>(
+    typed: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, String> {
     let known = all.iter().find(|v| name(**v).eq_ignore_ascii_case(typed));
     known.copied().ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|v| name(*v)).collect();
@@ -227,7 +231,11 @@ fn find_ignoring_case<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static s
 }
 
 impl Problems {
-    pub(super) fn resolve_tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
+    pub(super) fn resolve_tls(
+        &mut self,
+        spec: Option<&TlsSpec>,
+        secured: Option<bool>,
+    ) -> Option<TlsPlan> {
         self.check_plaintext_settings(spec.filter(|_| secured == Some(false)));
         let spec = spec.cloned().unwrap_or_default();
         let trust = resolve_trust(&spec).unwrap_or_else(|problems| {
@@ -291,14 +299,11 @@ impl Problems {
         ]);
         let records = match spec.records.as_deref() {
             None if early_data || only_old => RecordLayer::Library,
-            typed => self.resolve_choice("tls.records", typed, &RecordLayer::ALL, RecordLayer::name),
+            typed => {
+                self.resolve_choice("tls.records", typed, &RecordLayer::ALL, RecordLayer::name)
+            }
         };
-        let chain = self.resolve_choice(
-            "tls.chain",
-            spec.chain.as_deref(),
-            &ChainCheck::ALL,
-            ChainCheck::name,
-        );
+        let chain_check = self.resolve_chain_check(spec.chain.as_deref());
         if secured != Some(true) {
             return None;
         }
@@ -323,8 +328,12 @@ impl Problems {
             full_share: full,
             early_data,
             record_layer: records,
-            chain_check: chain,
+            chain_check,
         })
+    }
+
+    fn resolve_chain_check(&mut self, typed: Option<&str>) -> ChainCheck {
+        self.resolve_choice("tls.chain", typed, &ChainCheck::ALL, ChainCheck::name)
     }
 
     fn check_plaintext_settings(&mut self, spec: Option<&TlsSpec>) {

@@ -1,6 +1,6 @@
 //! Wire formats of connections, which proxies must support.
 
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 
 named! {
     /// The wire format of a connection, as far as it matters to a proxy.

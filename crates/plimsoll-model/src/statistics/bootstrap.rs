@@ -233,7 +233,8 @@ impl TimesBySecond {
         }
         let once = vec![1; self.counts.len()];
         let estimate = self.value_at_quantile(p, &once);
-        let [low, high] = resamples.sampling_interval(estimate, |weights| self.value_at_quantile(p, weights));
+        let [low, high] =
+            resamples.sampling_interval(estimate, |weights| self.value_at_quantile(p, weights));
         let (first, last) = confidence_ranks(self.all, p)?;
         Some([
             low.min(self.value_at_rank(first as f64, &once)),
@@ -282,7 +283,9 @@ mod tests {
         let second = |_| {
             level = memory * level + 200.0 * normal(random);
             let calls = (0..50).map(|_| (10_000.0 + level + 500.0 * normal(random)) as u64);
-            calls.fold(ValueCounts::new(), |all, time| merge_counts(&all, &[(time, 1)]))
+            calls.fold(ValueCounts::new(), |all, time| {
+                merge_counts(&all, &[(time, 1)])
+            })
         };
         (0..n).map(second).collect()
     }
@@ -293,7 +296,10 @@ mod tests {
         let times = TimesBySecond::from_seconds(&[&second; 20]);
         let resamples = BootstrapResamples::draw(&[20]).unwrap();
         assert_eq!(times.mean_interval(&resamples), Some([6.0, 6.0]));
-        assert_eq!(resamples.ratio_interval(&[30.0; 20], &[1.0; 20]), Some([30.0, 30.0]));
+        assert_eq!(
+            resamples.ratio_interval(&[30.0; 20], &[1.0; 20]),
+            Some([30.0, 30.0])
+        );
         // For independent calls the median could be either of the two values, and independence can't be excluded.
         assert_eq!(times.quantile_interval(0.5, &resamples), Some([5.0, 7.0]));
         assert_eq!(times.quantile_interval(0.9, &resamples), Some([7.0, 7.0]));
@@ -353,7 +359,10 @@ mod tests {
                 let found = [
                     (times.mean_interval(&resamples), 10_000.0),
                     (times.quantile_interval(0.5, &resamples), 10_000.0),
-                    (times.quantile_interval(0.9, &resamples), 10_000.0 + 1.281_55 * sd),
+                    (
+                        times.quantile_interval(0.9, &resamples),
+                        10_000.0 + 1.281_55 * sd,
+                    ),
                 ];
                 for (held, (interval, truth)) in held.iter_mut().zip(found) {
                     let [low, high] = interval.unwrap();

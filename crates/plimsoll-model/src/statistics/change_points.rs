@@ -5,8 +5,8 @@
 //! half a window after the previous one or at the last candidate, the series is divided where the energy statistic of
 //! E-divisive means is largest (Matteson and James, *A nonparametric approach for multiple change point analysis of
 //! multivariate data*, JASA 2014, with α = 1), as long as Student's t-test of both parts has a p-value of at most
-//! [`MAX_CANDIDATE_P_VALUE`]. Unlike in Hunter, the second part does not end with the window, but where the statistic is largest,
-//! so that a change is also found if it is reverted later.
+//! [`MAX_CANDIDATE_P_VALUE`]. Unlike in Hunter, the second part does not end with the window, but where the statistic
+//! is largest, so that a change is also found if it is reverted later.
 //!
 //! Two steps differ from Hunter's, because histories of load tests have outliers. The statistic is that of ranks (Deb
 //! and Sen, *Multivariate rank-based distribution-free nonparametric testing*, JASA 2023), so that a disturbed run has
@@ -16,10 +16,11 @@
 //! Hunter, the weakest candidate is removed until all are significant, because each removal changes the segments of its
 //! neighbours. The remaining ones are moved by a few runs to where the figures themselves change most.
 //!
-//! [`MAX_FALSE_ALARM_PROBABILITY`] applies to the whole series, whatever its length: the permitted p-value is divided by the number of
-//! windows (Bonferroni). The only assumption is that runs are exchangeable as long as nothing changes; their figures
-//! may have any distribution. Everything is deterministic: the shuffles have a fixed seed. The time is linear in the
-//! number of runs as long as nothing changes; each change costs [`SHUFFLES_PER_WINDOW`] shuffles per window.
+//! [`MAX_FALSE_ALARM_PROBABILITY`] applies to the whole series, whatever its length: the permitted p-value is divided
+//! by the number of windows (Bonferroni). The only assumption is that runs are exchangeable as long as nothing changes;
+//! their figures may have any distribution. Everything is deterministic: the shuffles have a fixed seed. The time is
+//! linear in the number of runs as long as nothing changes; each change costs [`SHUFFLES_PER_WINDOW`] shuffles per
+//! window.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -249,7 +250,8 @@ fn keep_significant(values: &[f64], candidates: Vec<usize>, windows: usize) -> V
                 a
             }
         });
-        let Some(weakest) = weakest.filter(|i| found[*i].p_value > MAX_FALSE_ALARM_PROBABILITY) else {
+        let Some(weakest) = weakest.filter(|i| found[*i].p_value > MAX_FALSE_ALARM_PROBABILITY)
+        else {
             return refine_positions(values, found);
         };
         indices.remove(weakest);
@@ -277,7 +279,9 @@ fn refine_positions(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePo
         let index = found[i].index;
         let lowest = (first + MIN_SEGMENT_RUNS).max(index.saturating_sub(MAX_MOVED_RUNS));
         let highest = (end - MIN_SEGMENT_RUNS).min(index + MAX_MOVED_RUNS);
-        let cost = |place: usize| absolute_deviation(&values[first..place]) + absolute_deviation(&values[place..end]);
+        let cost = |place: usize| {
+            absolute_deviation(&values[first..place]) + absolute_deviation(&values[place..end])
+        };
         let best = (lowest..=highest).map(|place| (place, cost(place)));
         let best = best.fold((index, cost(index)), |best, next| {
             if next.1 < best.1 { next } else { best }
@@ -321,7 +325,8 @@ fn permutation_test(values: &[f64], index: usize, windows: usize) -> f64 {
         shuffle.shuffle();
         as_good += usize::from(shuffle.best_energy() >= found);
         if as_good >= enough {
-            return (as_good as f64 / made as f64 * windows as f64).clamp(2.0 * MAX_FALSE_ALARM_PROBABILITY, 1.0);
+            return (as_good as f64 / made as f64 * windows as f64)
+                .clamp(2.0 * MAX_FALSE_ALARM_PROBABILITY, 1.0);
         }
     }
     ((as_good + 1) as f64 / (shuffles + 1) as f64 * windows as f64).min(1.0)

@@ -176,7 +176,8 @@ mod tests {
         let d = paired_difference(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 0.05).unwrap();
         assert_eq!((d.low, d.high), (2.5, 72.0));
         assert_eq!(d.shift, 19.0);
-        let tighter = paired_difference(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 2.0 / 256.0).unwrap();
+        let tighter =
+            paired_difference(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 2.0 / 256.0).unwrap();
         assert_eq!((tighter.low, tighter.high), (1.0, 128.0));
     }
 

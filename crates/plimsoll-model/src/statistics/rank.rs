@@ -6,8 +6,8 @@
 //! counting the ways in which the rank sum can arise; above [`MAX_EXACT_RUNS`] the normal approximation is used.
 //!
 //! When several statistics of the same runs are compared, the error probability of 5 % applies to all of them together
-//! (Bonferroni), as in [`crate::ladder`]: p-values are multiplied by the number of statistics, and the intervals are
-//! simultaneous.
+//! (Bonferroni), as in [`crate::comparisons::ladder`]: p-values are multiplied by the number of statistics, and the
+//! intervals are simultaneous.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
@@ -49,11 +49,13 @@ pub fn has_enough_values(n1: usize, n2: usize, together: usize) -> bool {
 
 /// Returns the smallest number of runs in each group with which one of `together` statistics can differ significantly.
 pub fn min_runs(together: usize) -> usize {
-    (1..).find(|n| has_enough_values(*n, *n, together)).unwrap_or(1)
+    (1..)
+        .find(|n| has_enough_values(*n, *n, together))
+        .unwrap_or(1)
 }
 
-/// Compares `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs ([`has_enough_values`]),
-/// or a value is NaN.
+/// Compares `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs
+/// ([`has_enough_values`]), or a value is NaN.
 pub fn compare_groups(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference> {
     if !has_enough_values(a.len(), b.len(), together) {
         return None;
@@ -70,8 +72,9 @@ pub fn compare_groups(a: &[f64], b: &[f64], together: usize) -> Option<GroupDiff
     let pairs = differences.len();
     // The interval extends from the k-th smallest to the k-th largest pairwise difference, where k is the result of
     // `lower_tail_quantile` for half of the allowed error. `has_enough_values` ensures that k ≥ 1 in the exact test.
-    let beyond =
-        lower_tail_quantile(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
+    let beyond = lower_tail_quantile(a.len(), b.len(), ALPHA / together / 2.0)
+        .clamp(1, pairs.div_ceil(2))
+        - 1;
     Some(GroupDifference {
         shift: median_of_sorted(&differences),
         low: differences[beyond],
@@ -190,7 +193,10 @@ mod tests {
         assert!((d.p_value - 2.0 / 70.0).abs() < 1e-12);
         assert!(d.is_significant());
         assert_eq!((d.shift, d.low, d.high), (10.0, 7.0, 13.0));
-        assert_eq!(compare_groups(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], 1), None);
+        assert_eq!(
+            compare_groups(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], 1),
+            None
+        );
         assert_eq!(compare_groups(&[f64::NAN; 4], &[1.0; 4], 1), None);
         assert_eq!(compare_groups(&[1.0; 4], &[f64::INFINITY; 4], 1), None);
     }
@@ -275,7 +281,11 @@ mod tests {
         for (orders, cut) in [(1.0, 1), (2.0, 2), (4.0, 3), (5.99, 3), (6.0, 4)] {
             assert_eq!(lower_tail_quantile(2, 4, orders / 15.0), cut, "{orders}");
         }
-        assert_eq!(lower_tail_quantile(4, 4, 1.0), 0, "no order is beyond all of them");
+        assert_eq!(
+            lower_tail_quantile(4, 4, 1.0),
+            0,
+            "no order is beyond all of them"
+        );
         // 450 − 1.96 · √(30 · 30 · 61 / 12) = 317.4 exactly computed is 318; of 31 and 30 the
         // approximation gives 465 − 1.96 · √(31 · 30 · 62 / 12) = 329.1.
         assert_eq!(lower_tail_quantile(30, 30, 0.025), 318);
@@ -290,7 +300,11 @@ mod tests {
             assert_eq!(min_runs(together), fewest, "{together}");
         }
         // 2 · 3 of 120 orders is exactly 5 %.
-        assert!(has_enough_values(3, 7, 3) && !has_enough_values(3, 7, 4) && !has_enough_values(3, 6, 3));
+        assert!(
+            has_enough_values(3, 7, 3)
+                && !has_enough_values(3, 7, 4)
+                && !has_enough_values(3, 6, 3)
+        );
         assert!(!has_enough_values(0, 9, 1) && !has_enough_values(9, 0, 1));
         let (a, b) = (
             [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],

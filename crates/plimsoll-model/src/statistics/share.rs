@@ -13,7 +13,8 @@ pub fn share_interval(hits: u64, draws: u64) -> [f64; 2] {
     let share = hits / n;
     let scale = 1.0 + Z_95_PERCENT * Z_95_PERCENT / n;
     let middle = (share + Z_95_PERCENT * Z_95_PERCENT / (2.0 * n)) / scale;
-    let half = Z_95_PERCENT / scale * (share * (1.0 - share) / n + Z_95_PERCENT * Z_95_PERCENT / (4.0 * n * n)).sqrt();
+    let half = Z_95_PERCENT / scale
+        * (share * (1.0 - share) / n + Z_95_PERCENT * Z_95_PERCENT / (4.0 * n * n)).sqrt();
     // Set the bounds 0 and 1 exactly, which rounding would miss.
     let low = if hits == 0.0 {
         0.0
@@ -28,8 +29,8 @@ pub fn share_interval(hits: u64, draws: u64) -> [f64; 2] {
     [low, high]
 }
 
-/// Returns the 95 % interval of `second.0 × share of second − first.0 × share of first`, where each argument is a factor
-/// with the hits and draws of its share: Newcombe's method, which combines the intervals of both shares.
+/// Returns the 95 % interval of `second.0 × share of second − first.0 × share of first`, where each argument is a
+/// factor with the hits and draws of its share: Newcombe's method, which combines the intervals of both shares.
 pub fn difference_interval(first: (f64, u64, u64), second: (f64, u64, u64)) -> [f64; 2] {
     let bounds = |(factor, hits, draws): (f64, u64, u64)| {
         let [low, high] = share_interval(hits, draws);

@@ -9,7 +9,7 @@
 //! Used by `tests/search_queue.rs` and `examples/search_study.rs`. Seeds are random and printed; `SEARCH_SEED=…`
 //! repeats them.
 //!
-//! Long because a simulated server and its analytic results belong together.
+//! This file is long because a simulated server and its analytic results belong together.
 
 #![allow(
     dead_code,
@@ -22,7 +22,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::runs::run::IntervalRecord;
 use plimsoll_model::search::{
     BacklogGrowth, SearchGoal, SearchResult, SearchStep, Trial, TrialVerdict, next_step,
 };
@@ -137,7 +137,8 @@ fn attainable_share(errors: f64) -> f64 {
     let normal = Normal::standard();
     let mut best = 0.0_f64;
     for confirmation_length_s in (2..30).map(f64::from) {
-        let deviation = (BUDGET_S * VERDICT_VARIANCE_RATIO / (MEASURING_S - confirmation_length_s)).sqrt();
+        let deviation =
+            (BUDGET_S * VERDICT_VARIANCE_RATIO / (MEASURING_S - confirmation_length_s)).sqrt();
         let scatter = (BUDGET_S / confirmation_length_s).sqrt();
         for margin in (0..40).map(|i| f64::from(i) / 4.0) {
             let share: f64 = (-STEPS..STEPS)

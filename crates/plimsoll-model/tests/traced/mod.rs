@@ -1,9 +1,9 @@
 //! Calls that carry trace ids, with all that is kept of them.
 
 use plimsoll_model::Time;
-use plimsoll_model::record::CallSampler;
-use plimsoll_model::recorder::{CallTracing, RequestCarrier};
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::records::record::CallSampler;
+use plimsoll_model::records::recorder::{CallTracing, RequestCarrier};
+use plimsoll_model::rows::template::TraceIds;
 
 /// Returns the settings of a worker that keeps the slowest calls and a sample of five.
 pub(crate) fn tracing() -> CallTracing {

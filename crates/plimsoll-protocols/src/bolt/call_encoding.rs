@@ -80,7 +80,10 @@ pub fn encode_content(json: &str) -> Result<Vec<u8>, String> {
     Ok(hessian::encode(&from_json(&json)?))
 }
 
-fn append_entries<'a>(mut map: Vec<u8>, extra: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+fn append_entries<'a>(
+    mut map: Vec<u8>,
+    extra: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Vec<u8> {
     for (key, value) in extra {
         header::write(&mut map, Some(key.as_bytes()), Some(value.as_bytes()));
     }
@@ -94,13 +97,15 @@ mod tests {
 
     #[test]
     fn signature_defaults_to_argument_types() {
-        let typed = encode_service_call("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v"))).unwrap();
+        let typed = encode_service_call("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v")))
+            .unwrap();
         assert_eq!(typed.method, "a.B:1.0/c");
         assert_eq!(header::find(&typed.header, b"k"), Ok(Some(&b"v"[..])));
         let call = SofaCall::decode(&typed.content).unwrap();
         assert_eq!(call.signature, ["java.lang.String", "int"]);
         let types = ["java.lang.Object".to_owned(), "long".to_owned()];
-        let typed = encode_service_call("a.B:1.0", "c", "[\"x\", 7]", Some(&types), iter::empty()).unwrap();
+        let typed =
+            encode_service_call("a.B:1.0", "c", "[\"x\", 7]", Some(&types), iter::empty()).unwrap();
         assert_eq!(SofaCall::decode(&typed.content).unwrap().signature, types);
     }
 

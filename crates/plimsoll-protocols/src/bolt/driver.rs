@@ -15,7 +15,7 @@ use super::status::SOFA_ERROR;
 use super::trace::BoltFrameTracer;
 use super::{Status, header, sofa};
 use crate::framed::{FrameFormat, FramePurpose, FramedDriver};
-use crate::prepare_error::RequestError;
+use crate::interface::prepare_error::RequestError;
 
 /// SOFABolt with a prepared call.
 #[derive(Clone, Debug)]

@@ -158,10 +158,10 @@ pub struct BoltFrameHead {
     pub id: u32,
     /// The encoding of the content: see [`codec`].
     pub codec: u8,
-    /// The length of the whole frame, including its checksum. Bytes.
+    /// The length of the whole frame, including its checksum, in bytes.
     pub length: usize,
     command_version: u8,
-    /// The offset of the class. Bytes.
+    /// The offset of the class, in bytes.
     start: usize,
     class: usize,
     header: usize,
@@ -192,9 +192,9 @@ pub enum BoltFrameError {
     /// The content is over the reader's limit.
     #[error("a content of {length} bytes, over the limit of {limit}")]
     ContentTooLong {
-        /// The content's length. Bytes.
+        /// The content's length, in bytes.
         length: usize,
-        /// The limit. Bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// The checksum does not match: the frame was changed in transit.

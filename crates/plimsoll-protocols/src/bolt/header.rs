@@ -3,9 +3,9 @@
 
 /// A SOFARPC response with this key and the value `true` is a failure, whatever its Bolt status.
 pub const RESPONSE_ERROR_KEY: &[u8] = b"sofa_head_response_error";
-/// The key of `interface:version`, which the server reads before it decodes the content.
+/// The key whose value is `interface:version` of the service; servers read it before they decode the content.
 pub const SERVICE_KEY: &str = "service";
-/// The key of the service: interface and version.
+/// A second key with the same value, among SOFARPC's own headers, whose keys begin with `sofa_head_`.
 pub const TARGET_SERVICE_KEY: &str = "sofa_head_target_service";
 /// The key of the method's name.
 pub const METHOD_NAME_KEY: &str = "sofa_head_method_name";
@@ -14,7 +14,7 @@ pub const METHOD_NAME_KEY: &str = "sofa_head_method_name";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header map: the length at byte {at} is {length}, but only {left} bytes remain")]
 pub struct HeaderError {
-    /// The offset of the length from the map's beginning. Bytes.
+    /// The offset of the length from the map's beginning, in bytes.
     pub at: usize,
     /// The invalid length.
     pub length: i32,
@@ -33,7 +33,8 @@ pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<HeaderPair<'_>, Heade
         if at >= header.len() {
             return None;
         }
-        let pair = read_string(header, &mut at).and_then(|key| Ok((key, read_string(header, &mut at)?)));
+        let pair =
+            read_string(header, &mut at).and_then(|key| Ok((key, read_string(header, &mut at)?)));
         if pair.is_err() {
             at = header.len();
         }

@@ -5,27 +5,27 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::run::Run;
+use plimsoll_model::formats::units::ByteSize;
+use plimsoll_model::rows::template::{MetadataField, Template};
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, Problem, Problems, ResolveContext, SharedValue,
     Spec, UrlSchemes,
 };
-use plimsoll_model::template::{MetadataField, Template};
-use plimsoll_model::units::ByteSize;
-use plimsoll_model::{input, template};
+use plimsoll_model::{formats::input, rows::template};
 use serde::{Deserialize, Serialize};
 
 use super::call_encoding;
 use super::frame::{DEFAULT_MAX_CONTENT_BYTES, codec};
 use super::{BoltCall, BoltProtocol, FrameLayout, report};
-use crate::alternatives::report_conflict;
-use crate::flags::{CredentialFlags, parse_map_entries};
-use crate::foreign::ForeignTool;
 use crate::framed;
-use crate::protocol_module::{
+use crate::interface::flags::{CredentialFlags, parse_map_entries};
+use crate::interface::foreign::ForeignTool;
+use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver, split_text_or_file,
 };
+use crate::shared::alternatives::report_conflict;
 
 /// The default heartbeat interval, the same as in SOFABolt's own clients.
 const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
@@ -193,7 +193,9 @@ impl CallSection for BoltOptions {
                 known.map_or(FrameLayout::V1, |(_, version)| *version)
             }
         };
-        let max_content = self.max_content.map_or(DEFAULT_MAX_CONTENT_BYTES as u64, |most| most.0);
+        let max_content = self
+            .max_content
+            .map_or(DEFAULT_MAX_CONTENT_BYTES as u64, |most| most.0);
         let most = ("max_content", max_content);
         framed::check_framed_keys(problems, "bolt", self.in_flight, self.heartbeat, most);
         if self.timeout.is_some_and(OptionalPeriod::is_zero) {

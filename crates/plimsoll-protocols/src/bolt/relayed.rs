@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::frame::codec;
 use super::hessian::{self, HessianValue};
 use super::{BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, Status, header};
-use crate::relayed::{
+use crate::interface::relayed::{
     self, CodecError, CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender,
     RejectReason,
 };
@@ -135,7 +135,10 @@ impl FrameCodec for BoltRelayCodec {
             RejectReason::InjectedFault => Status::ServerException,
             RejectReason::FrameTooLarge | RejectReason::MalformedResponse => Status::CodecException,
         };
-        let (form, codec) = (frame_layout(manner).without_switches(), manner.0.to_le_bytes()[2]);
+        let (form, codec) = (
+            frame_layout(manner).without_switches(),
+            manner.0.to_le_bytes()[2],
+        );
         let mut answer = BoltFrame::status_response(form, to_bolt_id(id), codec, status);
         // Reasons without a status of their own are explained by a text.
         let text = match why {

@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::quantity::{bytes, time};
-use plimsoll_model::record::{StageRecord, TimeHistogram};
-use plimsoll_model::run::Run;
+use plimsoll_model::formats::quantity::{bytes, time};
+use plimsoll_model::records::record::{StageRecord, TimeHistogram};
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
 use plimsoll_model::{Count, FailureSource, Outcome, TimeMeasure};
 

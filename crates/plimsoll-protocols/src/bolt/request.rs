@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_model::plan::Call;
-use plimsoll_model::template::{FieldSource, LiveValue, MetadataField};
+use plimsoll_model::rows::template::{FieldSource, LiveValue, MetadataField};
 
 use super::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 use super::header;
 use crate::framed::FramedSettings;
-use crate::prepare_error::RequestError;
+use crate::interface::prepare_error::RequestError;
 
-/// The maximum length of a class or header map, whose lengths are signed 16-bit numbers in Java. Bytes.
+/// The maximum length in bytes of a class or header map, because Java declares these lengths as signed 16-bit numbers.
 const MAX_HEADER_BYTES: usize = i16::MAX as usize;
 
-/// The maximum length of a content. Bytes.
+/// The maximum length of a content, in bytes.
 const MAX_CONTENT_BYTES: usize = i32::MAX as usize;
 
 /// A call over Bolt with its content encoded.
@@ -50,7 +50,7 @@ pub struct BoltCall {
     pub in_flight: Option<u32>,
     /// Idle time after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Responses with a larger content fail with `MESSAGE_TOO_LARGE`. Bytes.
+    /// Maximum size of a content in bytes. Responses with a larger one fail with `MESSAGE_TOO_LARGE`.
     pub max_content: usize,
 }
 
@@ -166,7 +166,7 @@ pub(super) struct PreparedBoltRequest {
     /// The settings that all connections share.
     pub(super) settings: FramedSettings,
     pub(super) max_content: usize,
-    /// The length of the content within the frame. Bytes.
+    /// The length of the content within the frame, in bytes.
     pub(super) content_bytes: u64,
 }
 
@@ -176,10 +176,18 @@ impl PreparedBoltRequest {
             return Err(too_long_error("class", call.class.len(), MAX_HEADER_BYTES));
         }
         if call.header.len() > MAX_HEADER_BYTES {
-            return Err(too_long_error("header map", call.header.len(), MAX_HEADER_BYTES));
+            return Err(too_long_error(
+                "header map",
+                call.header.len(),
+                MAX_HEADER_BYTES,
+            ));
         }
         if call.content.len() > MAX_CONTENT_BYTES {
-            return Err(too_long_error("content", call.content.len(), MAX_CONTENT_BYTES));
+            return Err(too_long_error(
+                "content",
+                call.content.len(),
+                MAX_CONTENT_BYTES,
+            ));
         }
         if call.in_flight == Some(0) {
             return Err(RequestError::zero_in_flight());
@@ -222,7 +230,11 @@ impl PreparedBoltRequest {
     ) -> Result<PreparedBoltRequest, RequestError> {
         let parsed = BoltFrame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
-            return Err(too_long_error("content", self.frame.len(), MAX_CONTENT_BYTES));
+            return Err(too_long_error(
+                "content",
+                self.frame.len(),
+                MAX_CONTENT_BYTES,
+            ));
         };
         let (mut map, mut value) = (bare.header.to_vec(), Vec::new());
         for (name, live) in live {
@@ -320,7 +332,7 @@ fn build_crc_tables(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::template::Template;
+    use plimsoll_model::rows::template::Template;
     use proptest::prelude::*;
 
     proptest! {
@@ -386,7 +398,11 @@ mod tests {
             }
             assert_ne!(renewing.generation(), generation);
         }
-        assert!(LiveRequest::prepare(&BoltCall::default()).unwrap().is_none());
+        assert!(
+            LiveRequest::prepare(&BoltCall::default())
+                .unwrap()
+                .is_none()
+        );
         // A value that no longer fits is not sent.
         let most = vec![b'a'; MAX_HEADER_BYTES - 100];
         let request = BoltCall {

@@ -3,10 +3,10 @@
 use plimsoll_engine::driver::{Direction, Tracer};
 
 use super::frame::{
-    BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, DEFAULT_MAX_CONTENT_BYTES,
+    BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, DEFAULT_MAX_CONTENT_BYTES, FrameLayout,
 };
 use super::{Status, header};
-use crate::frame_trace::{DirectionTraces, unreadable_line};
+use crate::shared::frame_trace::{DirectionTraces, unreadable_line};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug, Default)]

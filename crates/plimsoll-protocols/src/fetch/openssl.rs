@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::slice::Iter;
 
-use crate::protocol_module::UsageError;
+use crate::interface::protocol_module::UsageError;
 
 /// Translates a command line to arguments of ours, without our program's name. `words` begin with the tool's name;
 /// `None`: the tool is not one of these.

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::rows::template::MetadataField;
 use plimsoll_model::spec::{
     CallSection, LadderSpec, LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, UrlSchemes,
     WireFormat, generated_file_size, split_scheme,
 };
-use plimsoll_model::template::MetadataField;
-use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 
 use crate::http::{self, HttpCall, HttpSpec, VaryingHttp};
-use crate::protocol_module::{
+use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError,
 };
@@ -38,7 +38,7 @@ pub struct FetchOptions {
     #[arg(skip)]
     pub path: Option<String>,
 
-    /// The body's exact size; another one fails with BODY_LENGTH [default: that of /bytes/SIZE_KIND].
+    /// The body's exact size; another one fails with BODY_LENGTH [default: that of /bytes/SIZE].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<ByteSize>,
 

@@ -2,7 +2,7 @@
 
 use plimsoll_model::spec::Spec;
 
-use crate::protocol_module::UsageError;
+use crate::interface::protocol_module::UsageError;
 
 /// The help of the flag that names the user's own server.
 pub const TARGET_HELP: &str = "A server of your own, instead of the one that the plan \

@@ -10,9 +10,9 @@ use plimsoll_model::spec::{OptionalPeriod, Problems};
 pub(crate) struct FramedSettings {
     /// The maximum number of calls in flight on a connection.
     pub(crate) in_flight: u32,
-    /// Silence after which a heartbeat is due. Nanoseconds; 0 means never.
+    /// Silence after which a heartbeat is due, in nanoseconds; 0 means never.
     pub(crate) heartbeat_ns: u64,
-    /// Length of a request. Bytes.
+    /// Length of a request, in bytes.
     pub(crate) request_bytes: u32,
 }
 

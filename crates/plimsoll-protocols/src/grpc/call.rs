@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Target};
-use plimsoll_model::template::{
-    MetadataField, MessageRenderer, TraceIds, Variation, VaryingMessages, VaryingMetadata,
+use plimsoll_model::rows::template::{
+    MessageRenderer, MetadataField, TraceIds, Variation, VaryingMessages, VaryingMetadata,
 };
 
 use crate::journey::JourneyPlan;
@@ -73,9 +73,10 @@ pub struct GrpcCall {
     pub user_agent: Option<String>,
     /// The compression of requests, also offered for responses.
     pub compression: Option<MessageCompression>,
-    /// Responses with a larger message, measured uncompressed, fail with `MESSAGE_TOO_LARGE`. Bytes.
+    /// Maximum size of a message in bytes, measured uncompressed. Responses with a larger one fail with
+    /// `MESSAGE_TOO_LARGE`.
     pub max_message: usize,
-    /// Responses with larger metadata fail with `HEAD_TOO_LARGE`. At least 64 KiB. Bytes.
+    /// Maximum size of metadata in bytes, at least 64 KiB. Responses with larger metadata fail with `HEAD_TOO_LARGE`.
     pub max_head: u32,
     /// The plan of a streaming call; `None`: the call is unary.
     pub stream: Option<StreamPlan>,
@@ -205,8 +206,8 @@ pub trait AnswerReader: Send + Sync {
     /// Returns the reason why the bytes are not such a message.
     fn to_json(&self, message: &[u8]) -> Result<String, String>;
 
-    /// Converts a path into that JSON to field names of the `.proto` file. `tokens` are the reference tokens of a JSON
-    /// Pointer (RFC 6901).
+    /// Translates a JSON Pointer (RFC 6901) into the JSON of [`AnswerReader::to_json`] to the field names of the
+    /// `.proto` file. `tokens`: the reference tokens of the pointer.
     ///
     /// # Errors
     /// Returns an error that names the field that does not exist.

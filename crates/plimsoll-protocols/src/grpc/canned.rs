@@ -12,7 +12,7 @@
 //! let canned = CannedServer::new(CannedOptions::default());
 //! let mut connection = canned.connection();
 //! let (mut out, mut held) = (Vec::new(), Vec::new());
-//! connection.open(&mut out); // SEND_SETTINGS, at once
+//! connection.open(&mut out); // SETTINGS, at once
 //! // Then, for whatever the client sends:
 //! let bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 //! connection.receive(bytes, &mut out, &mut held).unwrap();
@@ -26,7 +26,9 @@ use thiserror::Error;
 
 pub use self::connection::CannedConnection;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, EndStream, ErrorCode, MAX_WINDOW_BYTES, Violation, write};
+use plimsoll_wire::http2::{
+    DEFAULT_MAX_FRAME_BYTES, EndStream, ErrorCode, MAX_WINDOW_BYTES, Violation, write,
+};
 
 use crate::http2::stream_id_offsets;
 
@@ -46,11 +48,12 @@ pub struct CannedOptions {
     pub status_message: String,
     /// SETTINGS_MAX_CONCURRENT_STREAMS; `None`: no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// The receive window of a stream (at least 65,535, HTTP/2's default). Replenished as requests arrive. Bytes.
+    /// The receive window of a stream in bytes (at least 65,535, HTTP/2's default). It is replenished as requests
+    /// arrive.
     pub stream_window: u32,
-    /// The receive window of the connection, as for `stream_window`. Bytes.
+    /// The receive window of the connection in bytes; see `stream_window`.
     pub connection_window: u32,
-    /// SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    /// The value of SETTINGS_HEADER_TABLE_SIZE, in bytes.
     pub header_table_size: u32,
     /// Sends GOAWAY after this many requests. Later requests are ignored.
     pub goaway_after: Option<u64>,

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::tunnel::Tunnel;
+use plimsoll_engine::transport::tunnel::Tunnel;
 use plimsoll_engine::worker::classify_connect;
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
@@ -28,8 +28,8 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use tonic::{Code, Status};
 
-use crate::dial::{dial, open_tunnel};
 use crate::http2::{closed_error, other_protocol_error};
+use crate::shared::dial::{dial, open_tunnel};
 
 /// Why a server can't be queried.
 #[derive(Debug, thiserror::Error)]

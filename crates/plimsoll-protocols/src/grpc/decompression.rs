@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::call::MessageShapes;
 use super::message::{MessageError, MessageSink};
 use super::wire_validator::{ValidatingSink, WireValidator};
-use crate::unpacking::{ContentCoding, UnpackError, Unpacker};
+use crate::shared::unpacking::{ContentCoding, UnpackError, Unpacker};
 
 /// The state of one stream's messages, compressed or not.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ pub(super) struct StreamUnpackers {
 }
 
 impl StreamUnpackers {
-    /// Removes and returns the state of a stream; [`StreamUnpackers::keep`] puts it back.
+    /// Removes and returns the state of a stream; [`StreamUnpackers::put_back`] puts it back.
     pub(super) fn take(
         &mut self,
         stream: u32,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallProgress, CompletedCall, Event, Protocol, Tracer};
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation};
 
@@ -31,7 +31,7 @@ use super::wire_validator::AnswerValidator;
 use crate::http2::{
     self, Connection, DriverEffects, Http2FrameTracer, NO_SLOT, RequestTemplate, StreamCalls,
 };
-use crate::prepare_error::RequestError;
+use crate::interface::prepare_error::RequestError;
 
 /// gRPC with a prepared call.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use plimsoll_model::rows::template::FieldScope;
 use plimsoll_model::spec::{Problem, ResolveContext};
-use plimsoll_model::template::FieldScope;
 
 use super::call::{AnswerSchema, EncodedCall, PlanMessages};
 use super::schema::{Schema, SchemaError};
@@ -20,7 +20,7 @@ pub enum ReflectionResult {
     NoAnswer(String),
 }
 
-/// A query for the server's description of a service ([`ResolveContext::ask`]).
+/// A query for the server's description of a service ([`ResolveContext::answer_question`]).
 #[derive(Debug)]
 pub struct ReflectionQuery {
     /// The service with its package.

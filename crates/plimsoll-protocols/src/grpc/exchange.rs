@@ -18,7 +18,8 @@ use super::call::{MessageCompression, MethodKind, StreamPace, StreamPlan};
 use super::message::write_message;
 use super::rendered_messages::{MessageRenderer, RenderedMessages};
 
-/// The minimum length of the encoded messages. Shorter sequences are repeated, so that full frames can be sent. Bytes.
+/// The minimum length of the encoded messages, in bytes. Shorter sequences are repeated, so that full frames can be
+/// sent.
 const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME_BYTES as usize;
 
 /// The prepared messages of streams, and the rules for sending and expecting messages.
@@ -323,7 +324,13 @@ impl StreamExchanges {
 
     /// Makes messages due on a paced stream: message k is due k gaps after the stream's start, even if earlier
     /// messages were late.
-    pub(super) fn make_messages_due(&mut self, slot: u32, id: u32, now: Time, script: &StreamScript) {
+    pub(super) fn make_messages_due(
+        &mut self,
+        slot: u32,
+        id: u32,
+        now: Time,
+        script: &StreamScript,
+    ) {
         let (StreamPace::Every(gap), Some(exchange)) =
             (script.pace, self.slots.get_mut(slot as usize))
         else {

@@ -1,7 +1,7 @@
 //! Conversion of the flags of a gRPC call, for `plimsoll grpc` and for ladders.
 
 use clap::Args;
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use plimsoll_model::spec::{RowsSpec, Spec, apply_flags_to_optional};
 
 use super::binary::{BinarySource, BinarySpec};
@@ -12,13 +12,15 @@ use super::probe;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use super::query_commands::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
-use crate::flags::parse_fields;
-use crate::foreign::command_lines::LineTool;
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
+use crate::interface::flags::parse_fields;
+use crate::interface::foreign::command_lines::LineTool;
+use crate::interface::protocol_module::{
+    EnvLookup, ProtocolCommand, UsageError, split_text_or_file,
+};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use crate::server_query::{QueryCommand, QueryContext};
+use crate::interface::server_query::{QueryCommand, QueryContext};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use crate::service_offer::ServiceOffer;
+use crate::interface::service_offer::ServiceOffer;
 
 impl GrpcSpec {
     /// Converts the typed flags to a plan section.
@@ -97,7 +99,10 @@ impl ProtocolCommand for GrpcCommand {
 /// # Errors
 /// Returns an error if a value is not `@FILE`, or if stdin can't be read or does not contain messages in the
 /// flag's format.
-fn binary_sources(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, UsageError> {
+fn binary_sources(
+    messages: &[String],
+    delimited: &[String],
+) -> Result<Vec<BinarySource>, UsageError> {
     let mut sources = Vec::new();
     let messages = messages.iter().map(|typed| ("--data-binary", typed));
     let delimited = delimited.iter().map(|typed| ("--data-delimited", typed));

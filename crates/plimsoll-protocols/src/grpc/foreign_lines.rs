@@ -4,14 +4,18 @@ mod ghz;
 mod grpcurl;
 mod schedules;
 
-use crate::foreign::command_lines::{LineBuilder, LineTool};
+use crate::interface::foreign::command_lines::{LineBuilder, LineTool};
 
 /// The tools whose command lines are translated.
 pub(super) static LINE_TOOLS: [&LineTool; 2] = [&ghz::TOOL, &grpcurl::TOOL];
 
 /// Sets the target to `address`, over TLS unless it is plaintext.
 fn set_target(line: &mut LineBuilder, address: &str, plaintext: &str) {
-    let scheme = if line.is_set(plaintext) { "grpc" } else { "grpcs" };
+    let scheme = if line.is_set(plaintext) {
+        "grpc"
+    } else {
+        "grpcs"
+    };
     let target = match address.strip_prefix("unix:") {
         Some(socket) => format!("{scheme}+unix:{socket}"),
         None if address.contains("://") => address.to_owned(),

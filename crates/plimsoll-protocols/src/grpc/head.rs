@@ -3,10 +3,11 @@
 use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder, HeaderField, HpackError};
 use plimsoll_wire::http2::MAX_HEADER_LIST_BYTES;
 
-use crate::hex::percent_decode;
 use crate::http2::{
-    ResponseFieldChecks, BlockMemo, HEAD_TOO_LARGE, parse_content_length, printable_lines, parse_number, printable,
+    BlockMemo, HEAD_TOO_LARGE, ResponseFieldChecks, parse_content_length, parse_number, printable,
+    printable_lines,
 };
+use plimsoll_wire::hex::percent_decode;
 
 /// The format of a response, by its `content-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,7 @@ pub struct FailureTexts {
     pub encoding: Option<String>,
 }
 
-/// The maximum length of a cached block. Bytes.
+/// The maximum length of a cached block, in bytes.
 const MAX_MEMO_BLOCK_LEN: usize = 39;
 
 /// The reader of one connection's header blocks, with its HPACK state and a cache.
@@ -118,7 +119,7 @@ impl Default for HeadReader {
 }
 
 impl HeadReader {
-    /// Creates a reader. `max_head` limits a block's header list (RFC 9113, 6.5.2). Bytes.
+    /// Creates a reader. `max_head`: the maximum size of a block's header list in bytes (RFC 9113, section 6.5.2).
     pub fn new(max_head: u32) -> HeadReader {
         HeadReader {
             decoder: Decoder::new(DEFAULT_TABLE_BYTES, max_head),
@@ -200,7 +201,8 @@ impl HeadReader {
             self.memo.clear();
         }
         if decoded.is_steady && texts.is_none() {
-            self.memo.put(block, (head, CommonBlock::from_headers(&head)));
+            self.memo
+                .put(block, (head, CommonBlock::from_headers(&head)));
         }
         Ok((head, texts))
     }
@@ -231,7 +233,8 @@ impl HeaderParser {
             }
             b"grpc-message" if !value.is_empty() => {
                 // The value is percent-encoded (gRPC over HTTP/2, "Status-Message").
-                self.texts.get_or_insert_default().message = Some(printable_lines(&percent_decode(value)));
+                self.texts.get_or_insert_default().message =
+                    Some(printable_lines(&percent_decode(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
             b"content-type" => {

@@ -1,18 +1,18 @@
 //! The flags of commands that query a server over the link that a load would use.
 
 use clap::Args;
-use plimsoll_model::spec::{self, TlsSpec, apply_flags, set_target_addresses, is_bare_unix_socket};
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
+use plimsoll_model::spec::{self, TlsSpec, apply_flags, is_bare_unix_socket, set_target_addresses};
 use serde::Serialize;
 
 use super::client::{GrpcConnection, ServerEndpoint};
 use super::resolve::resolve_metadata;
 use super::section::GrpcSpec;
 use super::server_query::{self, connect_failure};
-use crate::flags::{TlsFlags, parse_fields};
-use crate::protocol_module::{PrepareError, UsageError};
-use crate::server_query::{QueryContext, QueryError};
-use crate::serving::runtime;
+use crate::interface::flags::{TlsFlags, parse_fields};
+use crate::interface::protocol_module::{PrepareError, UsageError};
+use crate::interface::server_query::{QueryContext, QueryError};
+use plimsoll_serving::runtime;
 
 #[derive(Debug, Args)]
 #[command(

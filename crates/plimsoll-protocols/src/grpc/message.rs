@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::call::MessageCompression;
 
-/// The length of the prefix of each message. Bytes.
+/// The length of the prefix of each message, in bytes.
 pub const PREFIX_LEN: usize = 5;
 
 /// Why a message is rejected.
@@ -17,9 +17,9 @@ pub enum MessageError {
     /// The declared length exceeds the limit.
     #[error("a message of {length} bytes, over the limit of {limit}")]
     TooLarge {
-        /// The declared length. Bytes.
+        /// The declared length, in bytes.
         length: u32,
-        /// The limit. Bytes.
+        /// The limit, in bytes.
         limit: u32,
     },
     /// The compressed flag is set, but no encoding was negotiated.
@@ -31,7 +31,7 @@ pub enum MessageError {
     /// The message exceeds the limit after decompression.
     #[error("a compressed message that decompresses to more than the limit of {limit} bytes")]
     UnpacksTooLarge {
-        /// The limit. Bytes.
+        /// The limit, in bytes.
         limit: u32,
     },
     /// The bytes are not gzip.
@@ -94,9 +94,9 @@ pub(super) trait MessageSink {
 }
 
 /// A sink that ignores messages; the reader counts them.
-struct CountingSink;
+struct IgnoringSink;
 
-impl MessageSink for CountingSink {}
+impl MessageSink for IgnoringSink {}
 
 /// A reader of one stream's messages in DATA frames, however the messages are split.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,7 @@ impl MessageReader {
 
     #[inline(never)]
     fn read_counted(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
-        self.read_into(&mut CountingSink, bytes, limit)
+        self.read_into(&mut IgnoringSink, bytes, limit)
     }
 
     /// Reads like [`MessageReader::read`], and passes the messages to `sink`.

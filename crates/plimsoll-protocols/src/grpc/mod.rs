@@ -2,6 +2,7 @@
 //! client driver, a canned server for tests and benchmarks, and the reference servers.
 
 mod binary;
+mod binary_messages;
 mod call;
 pub mod canned;
 #[cfg(feature = "targets")]
@@ -9,14 +10,13 @@ pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
 mod decompression;
-mod binary_messages;
 mod driver;
 #[cfg(feature = "schema")]
 pub mod encoding;
 mod exchange;
 mod flags;
-mod head;
 mod foreign_lines;
+mod head;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod link;
 mod message;
@@ -45,11 +45,11 @@ mod wire_validator;
 
 pub use crate::http2::Http2FrameTracer;
 pub use binary::{BinarySource, BinarySpec};
+pub use binary_messages::split_delimited;
 pub use call::{
     BinaryMessage, ExpectedAnswer, FieldShape, GrpcCall, MessageCompression, MessageShape,
     MessageShapes, MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
-pub use binary_messages::split_delimited;
 pub use driver::{GrpcDriver, GrpcProtocol};
 pub use flags::GrpcCommand;
 pub use head::{ContentType, FailureTexts, GrpcHeaders, HeadReader, MessageEncoding};

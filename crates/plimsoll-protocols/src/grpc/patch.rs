@@ -7,7 +7,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use plimsoll_model::template::{MAX_TAKEN_BYTES, MessageRenderer, RenderContext, Template, TemplateField};
+use plimsoll_model::rows::template::{
+    MAX_TAKEN_BYTES, MessageRenderer, RenderContext, Template, TemplateField,
+};
 
 /// An encoded field tag (Protocol Buffers, "Encoding").
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +106,7 @@ pub(super) enum PatchNode {
     Text {
         tag: FieldTag,
         template: Template,
-        /// The usual length of the length prefix. Bytes.
+        /// The usual length of the length prefix, in bytes.
         width: u8,
         presence: FieldPresence,
     },
@@ -175,7 +177,9 @@ impl MessageRenderer for PatchedMessage {
     }
 
     fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
-        self.nodes.iter().try_for_each(|node| node.check_captured(moment))
+        self.nodes
+            .iter()
+            .try_for_each(|node| node.check_captured(moment))
     }
 }
 
@@ -203,7 +207,9 @@ impl PatchNode {
         match self {
             PatchNode::Text { template, .. } => needs.extend(template.taken_indices()),
             PatchNode::Captured { index, .. } => needs.push(*index),
-            PatchNode::Nested { nodes, .. } => nodes.iter().for_each(|node| node.add_needed_indices(needs)),
+            PatchNode::Nested { nodes, .. } => {
+                nodes.iter().for_each(|node| node.add_needed_indices(needs))
+            }
             _ => {}
         }
     }
@@ -212,7 +218,9 @@ impl PatchNode {
     fn check_captured(&self, moment: &RenderContext<'_>) -> Result<(), String> {
         match self {
             PatchNode::Text { template, .. } => {
-                let mut values = template.taken_indices().filter_map(|name| moment.taken_value(name));
+                let mut values = template
+                    .taken_indices()
+                    .filter_map(|name| moment.taken_value(name));
                 if values.any(|value| std::str::from_utf8(value).is_err()) {
                     return Err("a value that is not UTF-8, for a string".to_owned());
                 }
@@ -222,7 +230,9 @@ impl PatchNode {
                 Some(value) => encoder.encode(value).map(drop),
                 None => Ok(()),
             },
-            PatchNode::Nested { nodes, .. } => nodes.iter().try_for_each(|node| node.check_captured(moment)),
+            PatchNode::Nested { nodes, .. } => nodes
+                .iter()
+                .try_for_each(|node| node.check_captured(moment)),
             _ => Ok(()),
         }
     }
@@ -278,7 +288,10 @@ impl PatchNode {
                 });
             }
             PatchNode::Duration { field } => {
-                let (number, digits) = (field.integer_value(moment), u32::from(field.decimal_places()));
+                let (number, digits) = (
+                    field.integer_value(moment),
+                    u32::from(field.decimal_places()),
+                );
                 let scale = 10i64.pow(digits);
                 // The number has at most nine decimals, so its nanoseconds are a whole number.
                 let nanos = number % scale * 10i64.pow(9 - digits);
@@ -308,7 +321,7 @@ impl PatchNode {
         }
     }
 
-    /// Returns the minimum and the maximum size. Bytes.
+    /// Returns the minimum and the maximum size, in bytes.
     fn bounds(&self) -> (usize, usize) {
         match self {
             PatchNode::Bytes(bytes) => (bytes.len(), bytes.len()),
@@ -326,7 +339,10 @@ impl PatchNode {
             }
             PatchNode::Text { tag, template, .. } => {
                 let (least, most) = template.length_bounds();
-                (least, tag.bytes().len() + encode_varint(most as u64).1 + most)
+                (
+                    least,
+                    tag.bytes().len() + encode_varint(most as u64).1 + most,
+                )
             }
             PatchNode::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
             PatchNode::Duration { .. } => (0, 22),
@@ -344,7 +360,8 @@ impl PatchNode {
             PatchNode::Captured { .. } => (0, MAX_TAKEN_BYTES),
             PatchNode::Nested { tag, nodes, .. } => {
                 let (least, most) = bounds(nodes);
-                let around = |inner: usize| tag.bytes().len() + encode_varint(inner as u64).1 + inner;
+                let around =
+                    |inner: usize| tag.bytes().len() + encode_varint(inner as u64).1 + inner;
                 (around(least), around(most))
             }
         }
@@ -380,7 +397,7 @@ fn join_constants(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
     joined.into()
 }
 
-/// Returns the length of the length prefix for a content whose size is midway between these bounds. Bytes.
+/// Returns the length in bytes of the length prefix for a content whose size is midway between these bounds.
 fn expected_prefix_width((least, most): (usize, usize)) -> u8 {
     encode_varint((least + (most - least) / 2) as u64).1 as u8
 }

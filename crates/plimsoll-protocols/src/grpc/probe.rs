@@ -3,8 +3,10 @@
 use clap::{Args, Command, FromArgMatches};
 
 use super::query_commands::ListFlags;
-use crate::server_query::{QueryContext, ServerQuery};
-use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer, candidate_urls};
+use crate::interface::server_query::{QueryContext, ServerQuery};
+use crate::interface::service_offer::{
+    OfferDetail, OfferedCall, OfferedContent, ServiceOffer, candidate_urls,
+};
 
 /// The timeout for connecting to the server, as the flag's value.
 const CONNECT_TIMEOUT: &str = "3s";

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 
 use super::check::{CHECK_CASES, CaseResult, EchoCheck, run};
 use super::link::LinkFlags;
 use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
-use crate::server_query::{QueryContext, QueryError, QueryOutput, ServerQuery};
+use crate::interface::server_query::{QueryContext, QueryError, QueryOutput, ServerQuery};
 
 /// The services and methods of a server, a line each (server reflection).
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@
 //! Each query is a stream with one message, so no stream stays open between queries. Time, size and the number of
 //! files are bounded: a server that keeps naming imports, or does not answer, is abandoned.
 //!
-//! The file is long because queries and answers of both versions of the protocol share one state machine.
+//! This file is long because queries and answers of both versions of the protocol share one state machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,7 +27,7 @@ mod tests;
 
 /// The limit of files that describe a server's services.
 const MAX_FILES: usize = 5_000;
-/// The limit of these files' total size. Bytes.
+/// Maximum total size of these files, in bytes.
 const MAX_DESCRIPTOR_BYTES: usize = 64 << 20;
 /// The timeout of one query.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -360,17 +360,18 @@ impl FileCollector {
         let (mirror, answer) = ReflectionClient::query_first_version(connection, &first).await?;
         let services = match inquiry {
             SchemaQuery::Services => parse_services(answer)?,
-            SchemaQuery::Symbol(_) => match separate_problem(parse_files(answer, describe_subject(&first)))?
-            {
-                Ok(files) => {
-                    let services = files.iter().flat_map(ProtoFile::services).collect();
-                    self.add_files(files)?;
-                    services
+            SchemaQuery::Symbol(_) => {
+                match separate_problem(parse_files(answer, describe_subject(&first)))? {
+                    Ok(files) => {
+                        let services = files.iter().flat_map(ProtoFile::services).collect();
+                        self.add_files(files)?;
+                        services
+                    }
+                    // The symbol is unknown: lists all services, so that similar names can be suggested. A server may
+                    // describe services without listing any.
+                    Err(_) => mirror.query_services().await.unwrap_or_default(),
                 }
-                // The symbol is unknown: lists all services, so that similar names can be suggested. A server may
-                // describe services without listing any.
-                Err(_) => mirror.query_services().await.unwrap_or_default(),
-            },
+            }
         };
         let is_reflection = |name: &String| name.starts_with("grpc.reflection.");
         let services: Vec<String> = services.into_iter().filter(|s| !is_reflection(s)).collect();
@@ -398,7 +399,9 @@ impl FileCollector {
             if batch.is_empty() {
                 return Ok(refused);
             }
-            let answers = mirror.query_files_concurrently(batch, Query::FileContainingSymbol).await;
+            let answers = mirror
+                .query_files_concurrently(batch, Query::FileContainingSymbol)
+                .await;
             for (symbol, files) in answers {
                 match separate_problem(files)? {
                     Ok(files) => {
@@ -450,7 +453,10 @@ impl FileCollector {
             if asked.len() + self.files.len() > MAX_FILES {
                 return Err(ReflectionError::TooLarge);
             }
-            for (name, files) in mirror.query_files_concurrently(batch, Query::FileByFilename).await {
+            for (name, files) in mirror
+                .query_files_concurrently(batch, Query::FileByFilename)
+                .await
+            {
                 match separate_problem(files)? {
                     Ok(found) => {
                         missing.extend(imports(found.iter()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_model::Outcome;
 
 use super::timeout::parse_timeout;
-use crate::relayed::StreamFields;
+use crate::interface::relayed::StreamFields;
 
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 

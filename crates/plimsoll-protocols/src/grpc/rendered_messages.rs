@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plimsoll_model::template::VaryingMessages;
+use plimsoll_model::rows::template::VaryingMessages;
 use plimsoll_wire::http2::DEFAULT_MAX_FRAME_BYTES;
 
 use super::call::MessageCompression;
@@ -25,7 +25,10 @@ impl MessageRenderer<'_> {
     pub(super) fn write(&self, number: u64, message: u32, out: &mut Vec<u8>) {
         let messages = &self.varying.messages;
         let render = &messages[message as usize % messages.len()];
-        let moment = self.varying.variation.render_context(number, message, self.unix_ns);
+        let moment = self
+            .varying
+            .variation
+            .render_context(number, message, self.unix_ns);
         let moment = moment.with_taken(self.taken);
         write_message(out, self.compression, |out| render.render(&moment, out));
     }

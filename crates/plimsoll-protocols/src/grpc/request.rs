@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::template::VaryingMessages;
+use plimsoll_model::rows::template::VaryingMessages;
 use plimsoll_wire::hpack::Encoder;
 
 use super::call::{AnswerSchema, GrpcCall, MessageCompression, MessageShapes};
@@ -11,8 +11,8 @@ use super::exchange::StreamScript;
 use super::message::{PREFIX_LEN, write_message};
 use super::timeout::format_timeout;
 use crate::http2::{BodyKind, RequestTemplate, VaryingFields};
+use crate::interface::prepare_error::RequestError;
 use crate::journey::AnswerCapture;
-use crate::prepare_error::RequestError;
 
 /// The input from which calls are prepared.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,9 @@ pub(super) struct PreparedGrpcCall {
     pub(super) request: RequestTemplate,
     /// The plain header block without `grpc-timeout`, and the deadline; `None`: the call has no deadline.
     pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
-    /// The limit of a response's message. Bytes.
+    /// Maximum size of a response's message, in bytes.
     pub(super) max_message: u32,
-    /// The limit of a response's metadata. Bytes.
+    /// Maximum size of a response's metadata, in bytes.
     pub(super) max_head: u32,
     /// The layout that response messages must have; `None`: not checked.
     pub(super) answer_shapes: Option<Arc<MessageShapes>>,
@@ -143,7 +143,9 @@ impl PreparedGrpcCall {
             answer_shapes: call.answer_shapes.clone(),
             capture: None,
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
-            max_head: call.max_head.max(plimsoll_wire::http2::MAX_HEADER_LIST_BYTES),
+            max_head: call
+                .max_head
+                .max(plimsoll_wire::http2::MAX_HEADER_LIST_BYTES),
         })
     }
 
@@ -183,7 +185,7 @@ fn check_method(method: &str) -> Result<(), RequestError> {
     }
 }
 
-/// Returns the size of the largest message of a call. Bytes.
+/// Returns the size of the largest message of a call, in bytes.
 fn largest_message(call: &GrpcCall) -> usize {
     match &call.varying {
         None => call.message.len(),

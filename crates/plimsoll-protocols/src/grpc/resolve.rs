@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use plimsoll_model::Outcome;
+use plimsoll_model::formats::units::{ByteSize, Period};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use plimsoll_model::plan::ForwardProxy;
+use plimsoll_model::rows::template::{self, FieldScope, VaryingMessages};
+#[cfg(all(feature = "schema", feature = "targets"))]
+use plimsoll_model::rows::template::{RowOrder, Variation};
 use plimsoll_model::spec::{
     CallSection, DEFAULT_DEADLINE, FieldNameRules, LoadSpec, MetadataSpec, OptionalPeriod,
     PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat,
 };
-use plimsoll_model::template::{self, FieldScope, VaryingMessages};
-#[cfg(all(feature = "schema", feature = "targets"))]
-use plimsoll_model::template::{RowOrder, Variation};
-use plimsoll_model::units::{ByteSize, Period};
 
 use self::keys::{check_keys, check_stream_duration, read_message};
 use super::binary::{BinarySource, BinarySpec};
@@ -31,14 +31,15 @@ use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
 use crate::http2::{DEFAULT_MAX_HEAD, NOT_HTTP2};
-use crate::journey::{
-    StepScope, change_fields, step_files, has_secured_target, keys_within, prepare_journey_load, resolve_journey,
-};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use crate::protocol_module::ServerUnreachable;
-use crate::protocol_module::{
+use crate::interface::protocol_module::ServerUnreachable;
+use crate::interface::protocol_module::{
     LocalFolder, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
     random_trace_ids,
+};
+use crate::journey::{
+    StepScope, change_fields, has_secured_target, keys_within, prepare_journey_load,
+    resolve_journey, step_files,
 };
 
 impl ProtocolModule for GrpcSpec {
@@ -215,7 +216,8 @@ impl CallSection for GrpcSpec {
         let all = given.chain(protos).chain(binary);
         let all = all.map(|(key, path)| (key, path.clone()));
         let steps = self.journey_steps().unwrap_or_default();
-        all.chain(step_files(GrpcSpec::SCHEMES.section, steps)).collect()
+        all.chain(step_files(GrpcSpec::SCHEMES.section, steps))
+            .collect()
     }
 
     /// Sets the deadline of a stream with a planned duration to that duration plus the default deadline.
@@ -263,7 +265,9 @@ impl CallSection for GrpcSpec {
             PlanMessages::Nothing => {}
             PlanMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
             PlanMessages::Binary(messages) => {
-                let each = messages.iter().map(|m| BinarySource::from_message(&m.bytes));
+                let each = messages
+                    .iter()
+                    .map(|m| BinarySource::from_message(&m.bytes));
                 self.message_binary = Some(BinarySpec(each.collect()));
             }
         }
@@ -377,7 +381,11 @@ fn resolve_step_call(
 }
 
 /// Resolves the plan of a streaming call; `None`: the call is unary.
-fn resolve_stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
+fn resolve_stream(
+    problems: &mut Problems,
+    call: &GrpcSpec,
+    encoded: &EncodedCall,
+) -> Option<StreamPlan> {
     let kind = encoded.kind;
     let requests = (kind.client_streams(), "streams of requests");
     let answers = (kind.server_streams(), "streams of answers");

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use prost_reflect::{DescriptorPool, EnumDescriptor, MethodDescriptor, Syntax};
 use protox::Compiler;
 use protox::file::{File, FileResolver};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::spec::{MetadataSpec, OptionalPeriod};
-use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::binary::BinarySpec;
 use super::call::StreamPace;
-use crate::flags::CredentialFlags;
+use crate::interface::flags::CredentialFlags;
 use crate::journey::StepSpec;
 
 /// One kind of gRPC call.
@@ -159,8 +159,8 @@ pub struct GrpcSpec {
     #[arg(skip)]
     pub deadline: Option<OptionalPeriod>,
 
-    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, and whose
-    /// answers give values to later ones. The other keys here are their defaults.
+    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, and
+    /// whose answers give values to later ones. The other keys here are their defaults.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
 }

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::tunnel::Tunnel;
+use plimsoll_engine::transport::tunnel::Tunnel;
 use plimsoll_model::plan::{
     ChainCheck, ClientIdentity, ForwardProxy, RecordLayer, ServerTrust, Target, TlsPlan, TlsVersion,
 };
 use plimsoll_model::spec::{
-    self, Spec, TlsSpec, set_target_addresses, is_bare_unix_socket, parse_target, split_scheme, section_for_url,
-    find_tls_version,
+    self, Spec, TlsSpec, find_tls_version, is_bare_unix_socket, parse_target, section_for_url,
+    set_target_addresses, split_scheme,
 };
 
 use super::client::{ConnectError, GrpcConnection, ServerEndpoint};
 use super::encoding::{ReflectionQuery, ReflectionResult};
 use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
-use crate::protocol_module::{PrepareError, ServerUnreachable};
+use crate::interface::protocol_module::{PrepareError, ServerUnreachable};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -166,7 +166,7 @@ fn query_schema(
     if let Some(limit) = spec.load.connect_timeout {
         server.connect_timeout = limit.0;
     }
-    let runtime = match crate::serving::runtime(Some(1)) {
+    let runtime = match plimsoll_serving::runtime(Some(1)) {
         Ok(runtime) => runtime,
         Err(e) => return Ok(Err(e.to_string())),
     };

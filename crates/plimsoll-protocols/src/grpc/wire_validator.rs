@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_engine::prefetch::prefetch;
+use plimsoll_engine::structures::prefetch::prefetch;
 
 use super::call::{FieldShape, MessageShapes};
 use super::message::{MessageError, MessageReader, MessageSink, PREFIX_LEN};
@@ -17,7 +17,7 @@ use crate::http2::bytes_equal;
 /// The maximum nesting depth that is validated. Messages nested deeper are accepted unchecked; deeper groups
 /// are rejected.
 const MAX_LEVELS: usize = 100;
-/// The maximum size of a message that is kept for comparison. Bytes.
+/// The maximum size of a message that is kept for comparison, in bytes.
 const MAX_CACHED_BYTES: usize = 1024;
 /// The shape index of unknown messages.
 const UNKNOWN_SHAPE: usize = usize::MAX;
@@ -106,7 +106,11 @@ impl WireValidator {
     ///
     /// # Errors
     /// Returns the reason why the bytes are invalid.
-    fn validate_bytes(&mut self, shapes: &MessageShapes, mut bytes: &[u8]) -> Result<(), &'static str> {
+    fn validate_bytes(
+        &mut self,
+        shapes: &MessageShapes,
+        mut bytes: &[u8],
+    ) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match self.state {
                 ValidatorState::Bytes(left) | ValidatorState::Text(left) => {
@@ -172,7 +176,7 @@ impl WireValidator {
                 let part = || shapes.field_shape(level.shape, field);
                 match number & 7 {
                     0 => ValidatorState::Number,
-                    1 => self.bytes_state(level, 8)?,
+                    1 => self.checked_bytes_state(level, 8)?,
                     2 => ValidatorState::Length(part()),
                     3 => {
                         if self.levels.len() >= MAX_LEVELS {
@@ -194,12 +198,12 @@ impl WireValidator {
                         ValidatorState::Tag
                     }
                     4 => return Err("an end-group tag without a start-group tag"),
-                    5 => self.bytes_state(level, 4)?,
+                    5 => self.checked_bytes_state(level, 4)?,
                     _ => return Err("an invalid wire type"),
                 }
             }
             ValidatorState::Length(part) => {
-                let ValidatorState::Bytes(length) = self.bytes_state(level, number)? else {
+                let ValidatorState::Bytes(length) = self.checked_bytes_state(level, number)? else {
                     return Ok(());
                 };
                 match part {
@@ -222,7 +226,11 @@ impl WireValidator {
     }
 
     #[inline]
-    fn bytes_state(&self, level: NestingLevel, length: u64) -> Result<ValidatorState, &'static str> {
+    fn checked_bytes_state(
+        &self,
+        level: NestingLevel,
+        length: u64,
+    ) -> Result<ValidatorState, &'static str> {
         match self.offset.checked_add(length) {
             Some(end) if end <= level.end => Ok(ValidatorState::Bytes(length)),
             _ => Err("a field that extends past the end of its message"),
@@ -351,7 +359,9 @@ impl AnswerValidator {
         let Some(shapes) = shapes else { return Ok(()) };
         let walk = &mut self.validators.get_or_insert_default().whole;
         walk.reset();
-        let walked = walk.validate_bytes(shapes, message).and_then(|()| walk.finish());
+        let walked = walk
+            .validate_bytes(shapes, message)
+            .and_then(|()| walk.finish());
         walked.map_err(MessageError::Undecodable)?;
         check_expected(shapes, message)?;
         if message.len() <= MAX_CACHED_BYTES {
@@ -361,7 +371,7 @@ impl AnswerValidator {
         Ok(())
     }
 
-    /// Validates DATA of a stream that begins with a message's prefix, uncompressed.
+    /// Validates uncompressed DATA that begins with a message's prefix.
     #[inline]
     pub(super) fn begin_validation(
         &mut self,
@@ -380,7 +390,7 @@ impl AnswerValidator {
         self.continue_validation(shapes, stream, data)
     }
 
-    /// Validates the next DATA of a stream, which may begin anywhere in a message, uncompressed.
+    /// Validates further uncompressed DATA of a stream, which may begin anywhere in a message.
     #[inline(never)]
     pub(super) fn continue_validation(
         &mut self,

@@ -184,7 +184,9 @@ impl Driver for HoldDriver {
                 match &mut self.call {
                     Some((_, first_byte)) if *first_byte == Time::NEVER => *first_byte = now,
                     Some(_) => {}
-                    None => return Err(HoldDriver::bad_echo_error(bytes, "anything that was sent")),
+                    None => {
+                        return Err(HoldDriver::bad_echo_error(bytes, "anything that was sent"));
+                    }
                 }
             }
             let message = &self.texts.message;

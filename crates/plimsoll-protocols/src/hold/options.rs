@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::plan::{ArrivalModel, Call, LoadStage};
 use plimsoll_model::spec::{
     CallSection, LoadSpec, OptionalPeriod, OwnArrivals, Problems, ResolveContext, Spec, UrlSchemes,
 };
-use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 
 use super::HoldProtocol;
-use crate::protocol_module::{
+use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver,
 };
@@ -76,7 +76,7 @@ pub struct HoldCall {
     pub keepalive: Option<Duration>,
     /// Bytes that are echoed when a connection has opened.
     pub greeting: usize,
-    /// Length of a message. Bytes.
+    /// Length of a message, in bytes.
     pub message: usize,
 }
 

@@ -83,7 +83,7 @@ fn check_unstreamed_keys(problems: &mut Problems, call: &HttpSpec, has_api: bool
     }
 }
 
-/// Resolves the API of the language model; `None` if the target is no model.
+/// Resolves the API of the language model; `None` if the target is not a model.
 fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmApi> {
     const API_KEY: &str = "call.http.api";
     let streams_chat = call.stream_format() == Some(CHAT_STREAM);

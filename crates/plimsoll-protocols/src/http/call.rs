@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Metric, Target, TimeMetric, TlsPlan, TokenCounter};
-use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
-use plimsoll_model::{TimeMeasure, redaction};
+use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
+use plimsoll_model::{TimeMeasure, formats::redaction};
 
 use super::llm_api::ModelAnswers;
 pub use super::replayed_parts::ReplayedParts;
@@ -20,7 +20,8 @@ const NUMBERS_ONLY_REASON: &str =
     "embeddings and rankings are numbers, without tokens: limit the response time, as in p99";
 const NOT_STREAMED_REASON: &str = "answers come as a whole (--no-stream, call.http.stream = false), so that nobody knows when \
                             their tokens came: stream them, or limit the response time, as in p99";
-const TIMED_BY_TOKENS_REASON: &str = "answers of a language model are timed by tokens: use ttft or itl";
+const TIMED_BY_TOKENS_REASON: &str =
+    "answers of a language model are timed by tokens: use ttft or itl";
 
 /// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";
@@ -175,8 +176,10 @@ impl Call for HttpCall {
         match &self.journey {
             // Some step's responses may have the metric.
             Some(journey) => {
-                let lacks: Option<Vec<_>> =
-                    journey.calls().map(|call| call.missing_metric_reason(metric)).collect();
+                let lacks: Option<Vec<_>> = journey
+                    .calls()
+                    .map(|call| call.missing_metric_reason(metric))
+                    .collect();
                 lacks?.first().copied()
             }
             None => self.unavailable_reason(metric),

@@ -12,7 +12,7 @@ use super::missing_page::MissingPage;
 use super::needle::Needle;
 use super::status::outcome_from_status;
 use crate::journey::AnswerCapture;
-use crate::unpacking::ContentCodings;
+use crate::shared::unpacking::ContentCodings;
 
 /// The outcome if a required header field is missing, or has another value.
 const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
@@ -244,7 +244,7 @@ impl ResponseChecks {
         let found = self
             .has_prefix
             .then(|| find_field(fields, status.as_bytes()))?;
-        envelopes::parse_grpc_status(found?)
+        envelopes::parse_trailing_status(found?)
     }
 
     fn is_expected(&self, status: u16) -> bool {

@@ -4,14 +4,14 @@
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 
 use super::call::{EventFormat, EventStream};
 use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM, ResponseChecks, printable};
 use super::events::{EventReader, EventsError, begins_with_error};
 use super::missing_page::MAX_COMPARED_BYTES;
 use super::stream_events::{StreamEventHandler, TokenState};
-use crate::unpacking::{UnpackError, Unpacker};
+use crate::shared::unpacking::{UnpackError, Unpacker};
 
 /// The outcome if the response is a page that reports a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
@@ -52,8 +52,8 @@ pub(super) struct BodyInspector {
     document_bytes: u64,
     /// Whether the excerpt no longer grows, because the rest of the body can't be decoded.
     excerpt_is_complete: bool,
-    /// The decoded body, if values are taken from it. Limited to [`MAX_CAPTURED`] and one byte, which shows that it is
-    /// too large.
+    /// The decoded body, if values are taken from it. Limited to [`MAX_CAPTURED_BYTES`] and one byte, which shows that
+    /// it is too large.
     captured: Vec<u8>,
     /// The media type of the body.
     media_type: &'static str,
@@ -388,7 +388,7 @@ mod tests {
     use super::super::llm_api::ModelAnswers;
     use super::*;
 
-    /// Returns the outcome of a document of so many bytes, read in pieces with this limit.
+    /// Returns the outcome of a document of `bytes` bytes, read in pieces with this limit.
     fn outcome_of_document(bytes: usize, limit: u64) -> Option<Outcome> {
         let call = HttpCall {
             stream: Some(EventStream {

@@ -1,13 +1,13 @@
 //! Conversations with a model: the request of each turn repeats all earlier messages and answers, and adds one message.
 //!
-//! Invariant: every turn sends all earlier messages and answers of its user, in order, and one new message. A user's
-//! memory grows with its requests.
+//! Invariant: every turn sends all earlier messages and answers of its user, in order, and one new message. The memory
+//! needed per user therefore grows with each turn.
 
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::scenario::{Scenario, UserCall};
-use plimsoll_model::template::{TemplatePart, Variation};
+use plimsoll_model::rows::template::{TemplatePart, Variation};
 use plimsoll_model::{Outcome, Time};
 use serde_json::{Map, Value, json};
 

@@ -16,7 +16,7 @@ use plimsoll_engine::driver::{
     CallId, CallProgress, CompletedCall, Driver, Event, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::plan::GoodputBounds;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::{
     BodyFraming, BodyReader, FieldSpace, Http1Error, ResponseHead, ResponseHeadReader,
@@ -30,7 +30,7 @@ use super::errors::to_protocol_error;
 use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured_body};
 use super::request::{EncodedRequest, GivenParts, HttpRequest};
 use super::trace::HeadTracer;
-use crate::detail_budget::DetailBudget;
+use crate::shared::detail_budget::DetailBudget;
 
 /// The longest head that is remembered for comparison, in bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
@@ -96,7 +96,7 @@ impl Protocol for Http1Protocol {
             content: BodyInspector::default(),
             heads: ResponseHeadReader::with_max_bytes(self.0.checks.max_head as usize),
             last_head: Vec::new(),
-            last_meaning: HeadMeaning::EMPTY_ANSWER,
+            last_meaning: DecodedHead::EMPTY_ANSWER,
             scratch: Vec::new(),
             given: GivenParts::default(),
             drain_deadline: None,
@@ -140,15 +140,15 @@ impl CallInFlight {
 
 /// The parsed and checked form of a head, which depends only on the head's bytes.
 #[derive(Clone, Copy, Debug)]
-struct HeadMeaning {
+struct DecodedHead {
     outcome: Outcome,
     body_metadata: BodyMetadata,
     framing: BodyFraming,
     closes: bool,
 }
 
-impl HeadMeaning {
-    const EMPTY_ANSWER: HeadMeaning = HeadMeaning {
+impl DecodedHead {
+    const EMPTY_ANSWER: DecodedHead = DecodedHead {
         outcome: Outcome::Ok,
         body_metadata: BodyMetadata::PLAIN,
         framing: BodyFraming::Length(0),
@@ -171,13 +171,13 @@ pub struct Http1Driver {
     idle_since: Time,
     call: Option<CallInFlight>,
     /// The meaning of the current response's head, until the end of the body.
-    head: Option<HeadMeaning>,
+    head: Option<DecodedHead>,
     body: BodyReader,
     content: BodyInspector,
     heads: ResponseHeadReader,
     /// The bytes of the last head, unless it was too long; `last_meaning` is its meaning.
     last_head: Vec<u8>,
-    last_meaning: HeadMeaning,
+    last_meaning: DecodedHead,
     scratch: Vec<u8>,
     /// The parts of the next call's request that a scenario has set.
     given: GivenParts,
@@ -215,7 +215,7 @@ impl Http1Driver {
             }
             let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
             let (outcome, reading) = checks.check_head(head.status, fields);
-            HeadMeaning {
+            DecodedHead {
                 outcome,
                 body_metadata: reading,
                 framing: if checks.bodiless {
@@ -226,7 +226,9 @@ impl Http1Driver {
                 closes: match (checks.bodiless, head.body) {
                     // Responses to HEAD have no body, so a missing length does not mean that the body ends with the
                     // connection.
-                    (true, BodyFraming::UntilClose) => head.fields.lists_token("connection", "close"),
+                    (true, BodyFraming::UntilClose) => {
+                        head.fields.lists_token("connection", "close")
+                    }
                     _ => head.closes,
                 },
             }
@@ -239,7 +241,7 @@ impl Http1Driver {
     }
 
     #[inline]
-    fn begin_body(&mut self, head: HeadMeaning) -> Result<(), Http1Error> {
+    fn begin_body(&mut self, head: DecodedHead) -> Result<(), Http1Error> {
         self.body
             .restart(head.framing, self.shared.checks.max_body)?;
         let checks = &self.shared.checks;
@@ -254,7 +256,7 @@ impl Http1Driver {
     #[inline]
     fn take_body(
         &mut self,
-        head: HeadMeaning,
+        head: DecodedHead,
         bytes: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<usize, Http1Error> {
@@ -274,18 +276,33 @@ impl Http1Driver {
 
     /// Ends the call: the end of the response or of its stream has arrived.
     #[inline]
-    fn end_call(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
+    fn end_call(&mut self, head: DecodedHead, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
         let looked = head.inspects_body(&self.shared.checks);
         let outcome = match head.outcome {
-            Outcome::Ok if !looked && self.shared.checks.has_expected_size(self.body.received_bytes()) => Outcome::Ok,
+            Outcome::Ok
+                if !looked
+                    && self
+                        .shared
+                        .checks
+                        .has_expected_size(self.body.received_bytes()) =>
+            {
+                Outcome::Ok
+            }
             _ => self.final_outcome(head, call.call, events),
         };
-        events.push(Event::Done(call.done(outcome, self.body.received_bytes() as u32)));
+        events.push(Event::Done(
+            call.done(outcome, self.body.received_bytes() as u32),
+        ));
     }
 
     #[inline(never)]
-    fn final_outcome(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
+    fn final_outcome(
+        &mut self,
+        head: DecodedHead,
+        call: CallId,
+        events: &mut Vec<Event>,
+    ) -> Outcome {
         let (checks, outcome) = (&self.shared.checks, head.outcome);
         if outcome != Outcome::Ok {
             if self.details.try_count(outcome) {
@@ -348,7 +365,7 @@ impl Http1Driver {
 
     /// Handles the end of the body.
     #[inline]
-    fn on_body_end(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
+    fn on_body_end(&mut self, head: DecodedHead, events: &mut Vec<Event>) {
         self.end_call(head, events);
         self.is_draining |= head.closes || self.shared.closes;
         self.head = None;

@@ -1,6 +1,6 @@
-//! Length-prefixed messages, as in gRPC-Web (gRPC's PROTOCOL-WEB.md) and in streams of the Connect protocol: a byte of
-//! flags, four bytes of length, and the message. The last envelope contains the status of the call instead of a
-//! message.
+//! Envelopes: length-prefixed messages, as in gRPC-Web (gRPC's PROTOCOL-WEB.md) and in streams of the Connect protocol:
+//! a byte of flags, four bytes of length, and the message. The last envelope contains the status of the call instead of
+//! a message.
 //!
 //! `events` parses response bodies with this module, and `request` adds prefixes to request bodies.
 
@@ -93,7 +93,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
                 let colon = line.iter().position(|b| *b == b':')?;
                 let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
                 name.eq_ignore_ascii_case(b"grpc-status")
-                    .then(|| parse_grpc_status(value))?
+                    .then(|| parse_trailing_status(value))?
             })
         }
         EventFormat::Connect => {
@@ -123,7 +123,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
 }
 
 /// Parses a status number of gRPC.
-pub(super) fn parse_grpc_status(value: &[u8]) -> Option<Outcome> {
+pub(super) fn parse_trailing_status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Outcome::from_grpc_status(number))
 }
@@ -163,7 +163,11 @@ mod tests {
             ),
             (Connect, "", None),
         ] {
-            assert_eq!(parse_last_envelope(format, last.as_bytes()), outcome, "{last}");
+            assert_eq!(
+                parse_last_envelope(format, last.as_bytes()),
+                outcome,
+                "{last}"
+            );
         }
     }
 }

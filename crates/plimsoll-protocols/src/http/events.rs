@@ -127,7 +127,7 @@ impl EventReader {
         Ok(data.len())
     }
 
-    /// Reads messages with a length prefix, with the same contract as [`EventReader::take`]. `last`: the flag of the
+    /// Reads messages with a length prefix, with the same contract as [`EventReader::push`]. `last`: the flag of the
     /// last envelope.
     fn take_messages(
         &mut self,
@@ -144,14 +144,18 @@ impl EventReader {
             let lacks = (whole - self.line.len()).min(bytes.len());
             self.line.extend_from_slice(&bytes[..lacks]);
             bytes = &bytes[lacks..];
-            if envelopes::message_length(&self.line) != Some(self.line.len().wrapping_sub(PREFIX_LEN)) {
+            if envelopes::message_length(&self.line)
+                != Some(self.line.len().wrapping_sub(PREFIX_LEN))
+            {
                 continue;
             }
             let mut gathered = std::mem::take(&mut self.line);
             let message = &gathered[PREFIX_LEN..];
             let kind = match gathered[0] & last != 0 {
                 false => StreamEventKind::Ordinary,
-                true if envelopes::parse_last_envelope(stream.format, message) == Some(Outcome::Ok) => {
+                true if envelopes::parse_last_envelope(stream.format, message)
+                    == Some(Outcome::Ok) =>
+                {
                     StreamEventKind::Last
                 }
                 true => StreamEventKind::Error,
@@ -175,7 +179,7 @@ impl EventReader {
     /// last blank line, and clients that read line by line do not notice.
     ///
     /// # Errors
-    /// The same as those of [`EventReader::take`].
+    /// The same as those of [`EventReader::push`].
     pub fn finish(
         &mut self,
         stream: &EventStream,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::protocol_module::UsageError;
+use crate::interface::protocol_module::UsageError;
 
 /// Merges the keys of the JSON text `extra` into the request; they replace keys of `body` with the same names. Their
 /// values are copied unchanged, so they may be template fields.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 
 use super::lenient_json::FromAnyShape;
 

@@ -15,15 +15,17 @@ use super::probe;
 #[cfg(feature = "targets")]
 use super::redirects;
 use super::section::{ExpectedValues, HttpSpec};
-use crate::flags::{BasicAuthFlags, CredentialFlags, parse_fields, split_name_value};
-use crate::foreign::command_lines::LineTool;
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
+use crate::interface::flags::{BasicAuthFlags, CredentialFlags, parse_fields, split_name_value};
+use crate::interface::foreign::command_lines::LineTool;
+use crate::interface::protocol_module::{
+    EnvLookup, ProtocolCommand, UsageError, split_text_or_file,
+};
 #[cfg(feature = "targets")]
-use crate::protocol_module::{PrepareError, RedirectHop};
+use crate::interface::protocol_module::{PrepareError, RedirectHop};
 #[cfg(feature = "targets")]
-use crate::server_query::QueryContext;
+use crate::interface::server_query::QueryContext;
 #[cfg(feature = "targets")]
-use crate::service_offer::ServiceOffer;
+use crate::interface::service_offer::ServiceOffer;
 
 /// Load-test an HTTP service: requests of any method, and answers that stream.
 #[derive(Debug, Args)]

@@ -21,7 +21,7 @@ mod vegeta;
 mod vllm;
 mod wrk;
 
-use crate::foreign::command_lines::{LineBuilder, LineTool};
+use crate::interface::foreign::command_lines::{LineBuilder, LineTool};
 
 /// The translation of curl's command lines, which are also imported as steps of plans.
 pub(super) static CURL_TOOL: &LineTool = &curl::TOOL;
@@ -98,7 +98,7 @@ fn add_redirects(line: &mut LineBuilder, most: u64) {
 /// Adds `--proxy` from the tool's flag `name`; a proxy without a scheme gets `http`.
 fn add_proxy(line: &mut LineBuilder, name: &str) {
     if let Some(proxy) = line.value(name) {
-        let proxy = crate::foreign::command_lines::with_scheme(proxy, "http");
+        let proxy = crate::interface::foreign::command_lines::with_scheme(proxy, "http");
         line.add("--proxy", proxy);
     }
 }
@@ -151,7 +151,7 @@ fn add_deadline(line: &mut LineBuilder, name: &str) {
     if let Some(time) = line.value(name) {
         let time = match time {
             "0" | "0s" => "none".to_owned(),
-            time => crate::foreign::command_lines::with_unit(time, "s"),
+            time => crate::interface::foreign::command_lines::with_unit(time, "s"),
         };
         line.add("--deadline", time);
     }

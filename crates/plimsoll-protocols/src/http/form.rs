@@ -3,13 +3,15 @@
 //! The boundary between parts is a text that occurs in none of them, whichever row of the data file fills the
 //! templates.
 
+use plimsoll_model::rows::template::{self, FieldSource, Template, TemplatePart};
 use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
-use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
 
-use super::payload::{BodySource, Payload, TemplateContext, escape_template, parse_payload, load_payload};
+use super::payload::{
+    BodySource, Payload, TemplateContext, escape_template, load_payload, parse_payload,
+};
 use super::section::{FormPartSpec, HttpSpec};
-use crate::alternatives::report_conflict;
-use crate::protocol_module::UsageError;
+use crate::interface::protocol_module::UsageError;
+use crate::shared::alternatives::report_conflict;
 
 /// Options that may follow a part's value.
 const PART_OPTIONS: [&str; 2] = [";type=", ";filename="];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plimsoll_engine::driver::{Protocol, Tracer};
 use plimsoll_model::Time;
 use plimsoll_model::plan::GoodputBounds;
-use plimsoll_model::template::{Template, TraceIds};
+use plimsoll_model::rows::template::{Template, TraceIds};
 
 use super::call::HttpCall;
 use super::checks::printable;
@@ -35,7 +35,7 @@ pub trait RequestProtocol: Protocol {
     /// Calls `f` with the last response that `driver` received.
     fn with_answer<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
 
-    /// Returns the time of day, in nanoseconds since 1970.
+    /// Returns the wall-clock time, in nanoseconds since the Unix epoch.
     fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
 }
 
@@ -44,7 +44,7 @@ pub trait RequestProtocol: Protocol {
 pub(super) struct StepAddress {
     /// The path as the user typed it.
     path: String,
-    /// The name that the path begins with the value of, and its position.
+    /// The index and the name of the taken value with which the path begins, if any.
     path_name: Option<(usize, String)>,
     /// Whether the plan sets the `cookie` field, which replaces the user's cookies.
     has_own_cookies: bool,
@@ -79,10 +79,10 @@ impl StepAddress {
         path.unwrap_or_default()
     }
 
-    /// Returns the value of the request's `cookie` field; empty: none is sent.
+    /// Returns the value of the request's `cookie` field. If it is empty, the field is not sent.
     ///
     /// # Errors
-    /// Why the value that the path begins with is not a path.
+    /// Returns an error if the taken value at the start of the path is not a valid path.
     pub(super) fn cookie_field(
         &self,
         values: &TakenValues,
@@ -102,7 +102,8 @@ impl StepAddress {
         })
     }
 
-    /// Keeps the cookies that an answer with these fields sets, at nanoseconds since 1970.
+    /// Stores the cookies that these fields of an answer set. `unix_ns`: the current time, in nanoseconds since the
+    /// Unix epoch.
     pub(super) fn keep_cookies<'a>(
         &self,
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -128,7 +129,7 @@ pub struct HttpStepProtocol<P> {
 }
 
 impl<P: RequestProtocol> HttpStepProtocol<P> {
-    /// Makes the step of `call`, which `protocol` sends. `taken`: the journey's names.
+    /// Creates the step of `call`, which `protocol` sends. `taken`: the names of the journey's values.
     pub fn new(
         protocol: P,
         call: &HttpCall,
@@ -179,11 +180,18 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
     ) -> Result<(), String> {
         let cookies = self.address.cookie_field(values, cookies)?;
         let taken = Arc::clone(values);
-        self.protocol.select_request(driver, StepValues { taken, cookies });
+        self.protocol
+            .select_request(driver, StepValues { taken, cookies });
         Ok(())
     }
 
-    fn store_cookies(&self, driver: &P::Driver, now: Time, values: &TakenValues, cookies: &mut CookieJar) {
+    fn store_cookies(
+        &self,
+        driver: &P::Driver,
+        now: Time,
+        values: &TakenValues,
+        cookies: &mut CookieJar,
+    ) {
         let unix_ns = P::unix_ns(driver, now);
         P::with_answer(driver, |answer| {
             let fields = answer.fields.iter().copied();

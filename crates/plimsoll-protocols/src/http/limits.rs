@@ -1,8 +1,8 @@
 //! Resolves the expectations and limits of `[call.http]` for responses.
 
+use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::{Metric, Objective, TimeMetric};
-use plimsoll_model::spec::{Problems, Spec, scheme_alias, is_printable, is_visible};
-use plimsoll_model::units::ByteSize;
+use plimsoll_model::spec::{Problems, Spec, is_printable, is_visible, scheme_alias};
 
 use super::answers::normalize_api;
 use super::section::HttpSpec;
@@ -98,10 +98,15 @@ pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
 }
 
 /// Resolves the statuses of successful calls, and checks the other expectations.
-pub(super) fn resolve_expected_statuses(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
+pub(super) fn resolve_expected_statuses(
+    problems: &mut Problems,
+    call: &HttpSpec,
+    method: &str,
+) -> Vec<(u16, u16)> {
     for (name, values) in &call.expect_headers {
         let are_printable = values.as_slice().iter().all(|value| is_printable(value));
-        if !is_visible(name) || name.contains(':') || !are_printable || values.as_slice().is_empty() {
+        if !is_visible(name) || name.contains(':') || !are_printable || values.as_slice().is_empty()
+        {
             problems.add(
                 format!("call.http.expect_headers.{name}"),
                 "not a header field: use a name without blanks, and a value of printable ASCII",

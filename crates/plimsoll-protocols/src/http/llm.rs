@@ -1,5 +1,5 @@
-//! The flags of `plimsoll llm`: a short form of `plimsoll http` for language models with a common API. The flags become
-//! one request, whose response is a stream of tokens (`api` in `[call.http]`).
+//! The flags of `plimsoll llm`, a short form of `plimsoll http` for language models; they become one streamed request.
+//! This file is long because the flags of all interfaces of models fill one body.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::rows::template::filler_words;
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_flags_to_optional,
 };
-use plimsoll_model::template::filler_words;
-use plimsoll_model::units::{ByteSize, Period};
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
@@ -24,13 +24,17 @@ use super::llm_data_set::{DataSetColumns, DataSetInput};
 use super::probe;
 use super::section::{ConversationSpec, HttpSpec, StreamSpec};
 use super::token_range::TokenRange;
-use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, parse_fields, combine_goodput_bounds};
-use crate::foreign::command_lines::LineTool;
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
+use crate::interface::flags::{
+    BasicAuthFlags, CredentialFlags, GoodputBound, combine_goodput_bounds, parse_fields,
+};
+use crate::interface::foreign::command_lines::LineTool;
+use crate::interface::protocol_module::{
+    EnvLookup, ProtocolCommand, UsageError, split_text_or_file,
+};
 #[cfg(feature = "targets")]
-use crate::server_query::QueryContext;
+use crate::interface::server_query::QueryContext;
 #[cfg(feature = "targets")]
-use crate::service_offer::ServiceOffer;
+use crate::interface::service_offer::ServiceOffer;
 
 /// The connections of an open loop over HTTP/1.1, each of which streams one response at a time.
 const DEFAULT_CONNECTIONS: u32 = 100;
@@ -188,7 +192,11 @@ impl ProtocolCommand for LlmFlags {
         probe::probe_models(address, asking)
     }
 
-    fn into_section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
+    fn into_section(
+        self,
+        spec: &mut Spec,
+        variables: EnvLookup<'_>,
+    ) -> Result<HttpSpec, UsageError> {
         let api = self.api.unwrap_or(ModelAnswers::default().api);
         spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
         let mut rows = self.rows.clone();

@@ -115,7 +115,8 @@ impl LlmApi {
         let answer = (self.read_answer)(document).ok()?;
         let has_failed =
             |reason: Option<FinishReason>| reason.is_some_and(FinishReason::is_failure);
-        let is_error = answer.is_error() || answer.choice_ends().any(|(_, reason)| has_failed(reason));
+        let is_error =
+            answer.is_error() || answer.choice_ends().any(|(_, reason)| has_failed(reason));
         is_error.then(|| answer.explanation_or(document).to_vec())
     }
 

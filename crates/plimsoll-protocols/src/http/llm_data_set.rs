@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use plimsoll_model::input;
-use plimsoll_model::template::Rows;
+use plimsoll_model::formats::input;
+use plimsoll_model::rows::template::Rows;
 
-use crate::protocol_module::UsageError;
+use crate::interface::protocol_module::UsageError;
 
-/// Names of the column of prompts, the first of which is taken.
+/// Accepted names of the prompt column. The first one that the file has is used.
 const PROMPT_COLUMNS: [&str; 7] = [
     "prompt",
     "text",
@@ -18,7 +18,7 @@ const PROMPT_COLUMNS: [&str; 7] = [
     "content",
 ];
 
-/// Names of the column of the tokens that an answer may have.
+/// Accepted names of the column with the maximum number of tokens of an answer.
 const LIMIT_COLUMNS: [&str; 5] = [
     "output_tokens",
     "output_length",
@@ -32,16 +32,16 @@ const LIMIT_COLUMNS: [&str; 5] = [
 pub(super) struct DataSetColumns {
     /// What each request asks.
     pub(super) input: DataSetInput,
-    /// The field that stands for the limit of an answer's tokens.
+    /// The template field, such as `{{row.max_tokens}}`, for the maximum number of tokens of an answer.
     pub(super) limit: Option<String>,
 }
 
-/// The input of a request from a data set, as a field.
+/// The input of a request, as a template field such as `{{row.prompt}}`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DataSetInput {
-    /// A text.
+    /// The field of a plain-text prompt.
     Prompt(String),
-    /// A JSON list of messages.
+    /// The field of a JSON list of messages.
     Messages(String),
 }
 

@@ -16,10 +16,10 @@ use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
 use crate::http2::NOT_HTTP2;
-use crate::journey::{prepare_journey_load, prepare_user_load};
-use crate::protocol_module::{
+use crate::interface::protocol_module::{
     PlanSource, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
 };
+use crate::journey::{prepare_journey_load, prepare_user_load};
 
 /// Advice for loads that use only HTTP/1.1.
 pub(crate) const ONLY_HTTP1_HINT: &str =

@@ -17,7 +17,7 @@ use plimsoll_engine::driver::{
     CallProgress, CompletedCall, Event, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::plan::GoodputBounds;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder, HpackError};
 use plimsoll_wire::http1::Http1Error;
@@ -34,11 +34,12 @@ use super::errors::{MAX_HEAD_HINT, to_protocol_error};
 use super::fields::FieldList;
 use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured_body};
 pub use super::request::HttpScheme;
-use super::request::{HttpRequest, push_constant_fields, format_decimal, write_body};
+use super::request::{HttpRequest, format_decimal, push_constant_fields, write_body};
 use crate::http2::{
-    self, ResponseFieldChecks, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
-    HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
-    VaryingFields, WINDOW_STEP, parse_content_length, find_length_violation, lost_compression, put_literal,
+    self, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects, HEAD_TOO_LARGE,
+    Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, ResponseFieldChecks, StreamCalls,
+    VaryingFields, WINDOW_STEP, find_length_violation, lost_compression, parse_content_length,
+    put_literal,
 };
 
 /// The longest header block that is remembered, in bytes.
@@ -179,7 +180,7 @@ pub type Http2Driver = Connection<HttpCalls>;
 pub struct HttpCalls {
     shared: Arc<Http2Shared>,
     decoder: Decoder,
-    memo: BlockMemo<HeadMeaning, MAX_REMEMBERED_BLOCK>,
+    memo: BlockMemo<DecodedHead, MAX_REMEMBERED_BLOCK>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
     /// The state of responses whose body is inspected, or whose head shows a failure; a stream's `slot` is an index
@@ -216,7 +217,7 @@ type HttpStream = http2::CallStream<Http2Response>;
 
 /// The decoded and checked form of a header block, which depends only on the block's bytes.
 #[derive(Clone, Copy, Debug)]
-struct HeadMeaning {
+struct DecodedHead {
     /// The status; 0 if there is none, as in trailers.
     status: u16,
     outcome: Outcome,
@@ -256,7 +257,7 @@ impl http2::ResponseState for Http2Response {
 impl HttpCalls {
     /// Decodes a header block. If it shows a failure, its fields are stored in `fields`.
     #[inline]
-    fn read_head(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
+    fn read_head(&mut self, block: &[u8]) -> Result<DecodedHead, HpackError> {
         match self.memo.get(block) {
             Some(head) => Ok(*head),
             None => self.decode_head(block),
@@ -264,7 +265,7 @@ impl HttpCalls {
     }
 
     #[inline(never)]
-    fn decode_head(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
+    fn decode_head(&mut self, block: &[u8]) -> Result<DecodedHead, HpackError> {
         let fields = &mut self.fields;
         fields.clear();
         let mut rules = ResponseFieldChecks::default();
@@ -292,7 +293,7 @@ impl HttpCalls {
             ..200 => (Outcome::Ok, BodyMetadata::PLAIN),
             status => checks.check_head(status, self.fields.iter()),
         };
-        let head = HeadMeaning {
+        let head = DecodedHead {
             status: rules.status,
             outcome,
             body_metadata: reading,
@@ -330,7 +331,7 @@ impl HttpCalls {
 
 impl Http2Driver {
     #[inline(never)]
-    fn inspect_answer(&mut self, id: u32, head: &HeadMeaning) {
+    fn inspect_answer(&mut self, id: u32, head: &DecodedHead) {
         let wanted = !head.outcome.is_ok() && self.details.has_room(head.outcome);
         let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
         let text = wanted.then(|| checks.head_failure_text(head.outcome, head.status, "", fields));
@@ -370,10 +371,15 @@ impl Http2Driver {
             return Ok(());
         }
         let length = answer.length;
-        if let Some(why) = length.and_then(|length| find_length_violation(length, answer.received)) {
+        if let Some(why) = length.and_then(|length| find_length_violation(length, answer.received))
+        {
             return Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why));
         }
-        let fits = self.calls.shared.checks.has_expected_size(answer.received.into());
+        let fits = self
+            .calls
+            .shared
+            .checks
+            .has_expected_size(answer.received.into());
         let (outcome, text) = match stream.slot {
             NO_SLOT if fits => (answer.outcome, None),
             _ => self.final_outcome(id, to.events),
@@ -409,7 +415,7 @@ impl Http2Driver {
         checks.final_outcome(Some(ended), received.into())
     }
 
-    /// Handles the end of a stream whose call has ended before.
+    /// Handles the end of a stream whose call has already ended.
     #[cold]
     fn on_drained(&mut self, id: u32) {
         self.streams.close(id, CallStreamState::Ended);
@@ -754,7 +760,13 @@ impl StreamCalls for HttpCalls {
     }
 
     fn end_with_load(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
-        if !connection.calls.shared.checks.endless.should_end_with_load() {
+        if !connection
+            .calls
+            .shared
+            .checks
+            .endless
+            .should_end_with_load()
+        {
             return;
         }
         let open: Vec<u32> = connection.streams.iter_open().map(|s| s.id).collect();

@@ -10,7 +10,7 @@ use plimsoll_engine::driver::{
     CallId, CallProgress, Direction, Driver, Event, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::plan::GoodputBounds;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::driver::{Http1Driver, Http1Protocol};

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use plimsoll_model::redaction;
+use plimsoll_model::formats::redaction;
+use plimsoll_model::rows::template::{FieldSource, Rows, Template, TemplatePart};
 use plimsoll_model::spec::is_visible;
-use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart};
 
 use super::payload::has_message;
 

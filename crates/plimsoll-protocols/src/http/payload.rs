@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use plimsoll_model::rows::template::{self, FieldScope, FieldSource, Template, TemplatePart};
 use plimsoll_model::spec::{Problems, ResolveContext};
-use plimsoll_model::template::{self, FieldScope, FieldSource, Template, TemplatePart};
 
-use crate::alternatives::report_conflict;
+use crate::shared::alternatives::report_conflict;
 
 use super::call::VaryingBody;
 

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{CallSpec, OptionalPeriod, ResolveContext, Spec, resolve};
-use plimsoll_model::units::Period;
 use serde_json::Value;
 
 use super::call::HttpCall;
 use super::redirects::{ProbeAnswer, request_once};
 use super::section::HttpSpec;
-use crate::server_query::QueryContext;
-use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, candidate_urls};
+use crate::interface::server_query::QueryContext;
+use crate::interface::service_offer::{OfferDetail, OfferedCall, ServiceOffer, candidate_urls};
 
 /// The timeout of a connection attempt, and of the response to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,24 +57,26 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
 
 /// Returns the models that the service at `address` lists; `None` if it lists none.
 pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
-    candidate_urls(address, ["http", "https"]).iter().find_map(|url| {
-        let root = without_path(url);
-        let answer = get(&format!("{root}/v1/models"), asking)?;
-        let models = list_models(&answer.body);
-        let calls: Vec<OfferedCall> = models
-            .into_iter()
-            .map(|model| OfferedCall {
-                words: vec![root.clone(), "--model".to_owned(), model.clone()],
-                content: None,
-                name: model,
+    candidate_urls(address, ["http", "https"])
+        .iter()
+        .find_map(|url| {
+            let root = without_path(url);
+            let answer = get(&format!("{root}/v1/models"), asking)?;
+            let models = list_models(&answer.body);
+            let calls: Vec<OfferedCall> = models
+                .into_iter()
+                .map(|model| OfferedCall {
+                    words: vec![root.clone(), "--model".to_owned(), model.clone()],
+                    content: None,
+                    name: model,
+                })
+                .collect();
+            (answer.status == 200 && !calls.is_empty()).then(|| ServiceOffer {
+                detail: OfferDetail::Purpose,
+                service: "a language model behind OpenAI's API, with these models".to_owned(),
+                calls,
             })
-            .collect();
-        (answer.status == 200 && !calls.is_empty()).then(|| ServiceOffer {
-            detail: OfferDetail::Purpose,
-            service: "a language model behind OpenAI's API, with these models".to_owned(),
-            calls,
         })
-    })
 }
 
 /// Returns the URL without its path.

@@ -16,19 +16,19 @@ use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::tunnel::Tunnel;
+use plimsoll_engine::transport::tunnel::Tunnel;
 use plimsoll_engine::worker::classify_connect;
+use plimsoll_model::formats::redaction::{is_secret_name, mask_urls};
 use plimsoll_model::plan::{RequestFields, TlsPlan};
-use plimsoll_model::redaction::{is_secret_name, mask_urls};
-use plimsoll_model::spec::{CallSpec, Spec, parse_target, call_path, split_scheme};
-use plimsoll_model::template::VaryingMetadata;
+use plimsoll_model::rows::template::VaryingMetadata;
+use plimsoll_model::spec::{CallSpec, Spec, call_path, parse_target, split_scheme};
 use plimsoll_model::{Outcome, Plan};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::call::{HttpCall, HttpVersion};
 use super::section::HttpSpec;
-use crate::dial::{dial, open_tunnel};
-use crate::protocol_module::{PrepareError, RedirectHop};
+use crate::interface::protocol_module::{PrepareError, RedirectHop};
+use crate::shared::dial::{dial, open_tunnel};
 
 /// The deadline of the request if the call has none.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -44,7 +44,10 @@ struct RedirectAnswer {
 ///
 /// # Errors
 /// When the server can't be reached, or when the redirect can't be followed: the message says what to type instead.
-pub(super) fn follow_redirect(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
+pub(super) fn follow_redirect(
+    plan: &Plan,
+    spec: &mut Spec,
+) -> Result<Option<RedirectHop>, PrepareError> {
     let Some(call) = plan.call.downcast_ref::<HttpCall>() else {
         return Ok(None);
     };
@@ -236,7 +239,7 @@ pub(super) fn request_once(
     let addresses = plimsoll_engine::resolve(&plan.target)?;
     let tunnel = Tunnel::to_target(&plan.target);
     let request = build_request(plan, call, version)?;
-    let runtime = crate::serving::runtime(Some(1)).map_err(|e| e.to_string())?;
+    let runtime = plimsoll_serving::runtime(Some(1)).map_err(|e| e.to_string())?;
     let deadline = plan.load.deadline.unwrap_or(DEFAULT_DEADLINE);
     let limit = plan.load.connect_timeout + deadline;
     let lost = |outcome: Outcome, detail: String| {

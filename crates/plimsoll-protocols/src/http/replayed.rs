@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use plimsoll_model::rows::template::{FieldScope, RowColumn, Rows, Template};
 use plimsoll_model::spec::{Problems, Spec, call_path};
-use plimsoll_model::template::{FieldScope, RowColumn, Rows, Template};
 
 use super::call::HttpCall;
 use super::envelopes::sends_envelopes;
@@ -76,7 +76,10 @@ pub(super) fn resolve_replayed_call(
         || call.body_file.is_some()
         || call.form.is_some()
         || sends_envelopes(call);
-    let filled = |name: &str| rows.column(name).filter(|column| column.value_length_bounds().1 > 0);
+    let filled = |name: &str| {
+        rows.column(name)
+            .filter(|column| column.value_length_bounds().1 > 0)
+    };
     let methods = distinct_methods(problems, rows.column(METHOD_COLUMN))?;
     if has_own_body || own_method.is_some() {
         let usual = if has_own_body { "POST" } else { "GET" };

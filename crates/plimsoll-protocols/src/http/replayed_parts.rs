@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::template::{RenderContext, Template};
+use plimsoll_model::rows::template::{RenderContext, Template};
 use serde::Deserialize;
 
 use super::names::check_name;

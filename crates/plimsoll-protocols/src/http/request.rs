@@ -3,15 +3,17 @@
 use std::ops::Range;
 
 use plimsoll_model::Time;
-use plimsoll_model::template::{FieldSource, RenderContext, TemplatePart, TraceIds, Variation};
+use plimsoll_model::rows::template::{
+    FieldSource, RenderContext, TemplatePart, TraceIds, Variation,
+};
 use plimsoll_wire::http1::append_request_head;
 
 use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingHttp};
 use super::envelopes;
 use super::journey::StepValues;
 use super::replayed_parts::expects_body;
-use crate::clock_origin::ClockOrigin;
-use crate::unpacking::ACCEPT_ENCODING;
+use crate::shared::clock_origin::ClockOrigin;
+use crate::shared::unpacking::ACCEPT_ENCODING;
 
 /// The request of a connection's calls, and whether the connection is reused.
 #[derive(Clone, Copy, Debug)]

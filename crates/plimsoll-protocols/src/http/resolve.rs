@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_model::formats::redaction;
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::plan::TokenCounter;
-use plimsoll_model::redaction;
+use plimsoll_model::rows::template::{self, FieldScope, Template};
 use plimsoll_model::spec::{
     CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
-    OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_visible,
-    struct_keys, call_path,
+    OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, call_path,
+    is_visible, struct_keys,
 };
-use plimsoll_model::template::{self, FieldScope, Template};
-use plimsoll_model::units::{ByteSize, Period};
 
 use super::answers::{resolve_socket, resolve_stream, resolve_tokenizer};
 use super::call::{
@@ -24,8 +24,8 @@ use super::envelopes;
 use super::flags::would_queue;
 use super::form;
 use super::limits::{
-    canonical, check_scheme, check_stream_duration, ends_with_load, resolve_expected_statuses, resolve_max_body,
-    refuse_fields, required_headers,
+    canonical, check_scheme, check_stream_duration, ends_with_load, refuse_fields,
+    required_headers, resolve_expected_statuses, resolve_max_body,
 };
 use super::names::HEADER_NAMES;
 use super::paths::{check_path, requested_path};
@@ -36,7 +36,7 @@ use super::section::{
 };
 use super::user_scenarios::{resolve_conversation, resolve_script};
 use crate::http2::resolve_max_head;
-use crate::journey::{StepScope, change_fields, step_files, has_secured_target, keys_within};
+use crate::journey::{StepScope, change_fields, has_secured_target, keys_within, step_files};
 
 impl CallSection for HttpSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {
@@ -109,7 +109,8 @@ impl CallSection for HttpSpec {
         let all = own.into_iter().chain(parts).chain(frames);
         let all = all.filter_map(|(key, path)| Some((key, path.clone()?)));
         let steps = self.journey_steps().unwrap_or_default();
-        all.chain(step_files(HttpSpec::SCHEMES.section, steps)).collect()
+        all.chain(step_files(HttpSpec::SCHEMES.section, steps))
+            .collect()
     }
 
     fn wire_format(&self, spec: &Spec) -> WireFormat {
@@ -402,7 +403,11 @@ pub(crate) fn resolve_call_path(
     path: Option<&str>,
     surroundings: &dyn ResolveContext,
 ) -> Option<String> {
-    let in_url = spec.target.as_deref().and_then(call_path).map(requested_path);
+    let in_url = spec
+        .target
+        .as_deref()
+        .and_then(call_path)
+        .map(requested_path);
     match (path, in_url.as_deref()) {
         (Some(path), Some(other)) if path != other && other != "/" => {
             let (path, other) = (redaction::mask_urls(path), redaction::mask_urls(other));
@@ -463,7 +468,11 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
 }
 
 /// Returns the constant header fields, with a default content type if there is a body.
-fn resolve_headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
+fn resolve_headers(
+    metadata: &CallMetadata,
+    call: &HttpSpec,
+    payload: &Payload,
+) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
     let has_body =
         payload.varying.is_some() || !payload.bytes.is_empty() || envelopes::sends_envelopes(call);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args};
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::spec::{GoodputSpec, MetadataSpec, OptionalPeriod, Spec, WireFormat};
-use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call::HttpVersion;
@@ -117,8 +117,8 @@ pub struct HttpSpec {
     pub stream: Option<StreamSpec>,
 
     /// The API of a language model, whose answers stream tokens: `chat`, `completions`, `responses` (OpenAI) or
-    /// `messages` (Anthropic). With `stream = false` they come as a whole, and tokens have no times, as with `embeddings`
-    /// and `rerank`.
+    /// `messages` (Anthropic). With `stream = false` they come as a whole, and tokens have no times, as with
+    /// `embeddings` and `rerank`.
     #[arg(skip)]
     pub api: Option<String>,
 
@@ -132,8 +132,8 @@ pub struct HttpSpec {
     #[arg(long, value_name = "EVENT")]
     pub stream_error: Option<String>,
 
-    /// End a stream of events, or the messages of a WebSocket, after this time, as a success: for those that have no end
-    /// of their own. The time counts from the head of the answer, on a WebSocket from the frame.
+    /// End a stream of events, or the messages of a WebSocket, after this time, as a success: for those that have no
+    /// end of their own. The time counts from the head of the answer, on a WebSocket from the frame.
     #[arg(
         help = "End a stream of events after this time, as a success: for streams that have no end of their own",
         long,
@@ -309,8 +309,8 @@ pub struct WebSocketSpec {
     /// Send binary frames. Default: text.
     pub binary: Option<bool>,
     /// The message that the server sends by itself on each socket, and that is awaited before the first call: "any",
-    /// the whole of it, or contains:TEXT. Default: if a message came on sockets that were opened before the load, one is
-    /// awaited on later sockets, for at most 1s.
+    /// the whole of it, or contains:TEXT. Default: if a message came on sockets that were opened before the load, one
+    /// is awaited on later sockets, for at most 1s.
     pub welcome: Option<String>,
     /// A frame that is sent once on each socket, before its first call. It may have fields, which go by the number of
     /// the socket.

@@ -16,11 +16,11 @@ use std::time::Duration;
 use plimsoll_engine::driver::{
     CallId, CallProgress, CompletedCall, Driver, Event, Protocol, ProtocolError,
 };
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
-    WebSocketReader, client_key, close_payload, code, append_masked_frame,
+    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation,
+    WebSocketMessage, WebSocketReader, append_masked_frame, client_key, close_payload, code,
 };
 
 use super::call::{EventMatch, HttpCall, SocketCall, WelcomeMessage};
@@ -28,8 +28,8 @@ use super::checks::{BODY_MISMATCH, ResponseChecks, printable};
 use super::events::matches_event;
 use super::needle::Needle;
 use super::request::{EncodedUpgrade, FramePayload, HttpRequest};
-use crate::clock_origin::ClockOrigin;
-use crate::xorshift::Xorshift;
+use crate::shared::clock_origin::ClockOrigin;
+use crate::shared::xorshift::Xorshift;
 
 /// The largest message if the plan sets no limit, in bytes.
 const DEFAULT_MAX_MESSAGE_BYTES: usize = 16 << 20;
@@ -130,7 +130,7 @@ impl Protocol for SocketProtocol {
     type Driver = SocketDriver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // As for HTTP/1.1, ALPN is not offered.
+        // ALPN is not offered, as for HTTP/1.1.
         None
     }
 
@@ -235,8 +235,8 @@ impl SocketDriver {
         }
         let rest = &bytes[answer.size.saturating_sub(before).min(bytes.len())..];
         if let Some(agreed) = answer.deflate {
-            self.reader =
-                WebSocketReader::new(ReaderRole::Client, shared.max_message).with_deflate_parameters(agreed);
+            self.reader = WebSocketReader::new(ReaderRole::Client, shared.max_message)
+                .with_deflate_parameters(agreed);
         }
         self.state = match &shared.socket.welcome {
             Some(_) => WebSocketState::Welcoming(None),

@@ -4,7 +4,7 @@
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 
 use super::call::{EventFormat, EventStream};
 use super::checks::printable;
@@ -20,7 +20,7 @@ use super::tokens::{AnswerChunk, TokenCounts};
 pub(super) struct TokenState {
     /// Whether some text has arrived.
     has_text: bool,
-    /// Whether the response contains numbers computed from inputs.
+    /// Whether the response contains results other than text, such as embeddings.
     has_numbers: bool,
     /// Whether some of the text is reasoning.
     has_reasoning: bool,
@@ -87,7 +87,7 @@ impl StreamEventHandler<'_> {
         self.stream.format == EventFormat::Document
     }
 
-    /// Returns the position of the event in the stream, or "the answer" if it is not streamed, for a message.
+    /// Returns how error messages name the event: by its position in the stream, or "the answer" if it is not streamed.
     fn describe_event(&self) -> String {
         if self.is_whole() {
             "the answer".to_owned()
@@ -97,13 +97,17 @@ impl StreamEventHandler<'_> {
     }
 
     fn settle_as_error(&mut self, data: &[u8]) {
-        let text = format!("{} reports an error: {}", self.describe_event(), printable(data));
+        let text = format!(
+            "{} reports an error: {}",
+            self.describe_event(),
+            printable(data)
+        );
         let ended = envelopes::parse_last_envelope(self.stream.format, data);
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
     }
 
-    /// Reads an event that may contain tokens. Skips events without an answer: keep-alives, which have no data or a
-    /// special name.
+    /// Reads an event that may contain tokens. Skips events without an answer: keep-alives, which have no data, or have
+    /// an event name of their own.
     fn read_tokens(&mut self, api: &LlmApi, event: &StreamEvent<'_>) -> bool {
         let data = event.data.trim_ascii();
         if data.is_empty() {
@@ -132,7 +136,11 @@ impl StreamEventHandler<'_> {
         } else {
             String::new()
         };
-        let text = format!("{}{name}: {error}: {}", self.describe_event(), printable(data));
+        let text = format!(
+            "{}{name}: {error}: {}",
+            self.describe_event(),
+            printable(data)
+        );
         *self.settled = Some((Outcome::BadAnswer, Some(text)));
         false
     }

@@ -1,7 +1,7 @@
 //! Counts tokens with a tokenizer file (`tokenizer.json`), read by the crate `tokenizers`; nothing is downloaded.
 //! Builds without the feature `tokenizers` reject the file.
 //!
-//! The counter is created when a plan is resolved, and is called during the run by a thread that is no worker.
+//! The counter is created when a plan is resolved, and is called during the run by a thread that is not a worker.
 
 use std::path::Path;
 

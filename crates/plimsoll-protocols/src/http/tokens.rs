@@ -10,13 +10,13 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::finish_reason::FinishReason;
 use super::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, skip, read_value,
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, read_value, skip,
 };
 
 /// The most choices that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
 
-/// Parses JSON whose values may have any type.
+/// Parses JSON leniently: a value of an unexpected type is ignored.
 ///
 /// # Errors
 /// When the data are not JSON; the message gives the position.
@@ -323,7 +323,9 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
         let mut is_thought = false;
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => is_thought = is_reasoning(&read_value::<LenientString<'_>, _>(&mut object)?.0),
+                "type" => {
+                    is_thought = is_reasoning(&read_value::<LenientString<'_>, _>(&mut object)?.0)
+                }
                 "text" | "content" | "summary" | "refusal" => self.add(read_value(&mut object)?),
                 key if is_reasoning(key) => {
                     append(

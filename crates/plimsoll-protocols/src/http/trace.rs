@@ -5,7 +5,7 @@ use plimsoll_wire::http1::{
     BodyFraming, BodyReader, FieldSpace, Http1Error, RequestHead, ResponseHead,
 };
 
-use crate::frame_trace::{DirectionTrace, unreadable_line};
+use crate::shared::frame_trace::{DirectionTrace, unreadable_line};
 
 /// The largest head that is traced, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll_model::rows::template::{self, Template};
 use plimsoll_model::spec::Problems;
-use plimsoll_model::template::{self, Template};
 
 use super::answers::parse_event_match;
 use super::call::{ConversationPlan, EventFormat, FrameAnswer, FrameCall, VaryingBody};

@@ -4,12 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_flags_to_optional};
-use plimsoll_model::units::{ByteSize, Period};
 
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
-use crate::flags::{BasicAuthFlags, CredentialFlags, parse_fields};
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
+use crate::interface::flags::{BasicAuthFlags, CredentialFlags, parse_fields};
+use crate::interface::protocol_module::{
+    EnvLookup, ProtocolCommand, UsageError, split_text_or_file,
+};
 
 /// Load-test a WebSocket service: frames that are sent, and the time to the messages that answer them.
 #[derive(Debug, Args)]

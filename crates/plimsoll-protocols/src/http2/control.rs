@@ -1,4 +1,4 @@
-//! Handles frames that are not part of a response (SEND_SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY), and servers
+//! Handles frames that are not part of a response (SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY), and servers
 //! that violate the protocol.
 
 use plimsoll_engine::driver::{Event, ProtocolError};
@@ -213,7 +213,7 @@ pub(crate) fn other_protocol_error(start: &[u8]) -> Option<ProtocolError> {
         [0x14..=0x17, 3, ..] => {
             "the server answered in TLS, but the target is plaintext".to_owned()
         }
-        // An HTTP/2 frame starts with its length, and the first byte of a short SEND_SETTINGS frame's length is
+        // An HTTP/2 frame starts with its length, and the first byte of a short SETTINGS frame's length is
         // zero.
         [b' '..=b'~', ..] => format!("the server answered `{}`, not HTTP/2 frames", shown()),
         _ => return None,

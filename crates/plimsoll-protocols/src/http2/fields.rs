@@ -1,7 +1,7 @@
 //! The header blocks of requests, and header fields that differ from call to call. Varying fields are encoded
 //! as literals that change no dynamic table (RFC 7541, 6.2.2), so that the rest of the block stays constant.
 
-use plimsoll_model::template::{
+use plimsoll_model::rows::template::{
     MAX_TAKEN_BYTES, MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
 };
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD_BYTES, begin_literal, prefix_with_length};
@@ -153,7 +153,7 @@ pub(crate) fn put_literal(name: &str, value: &[u8], block: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::template::RowOrder;
+    use plimsoll_model::rows::template::RowOrder;
 
     use super::*;
     use plimsoll_wire::hpack::{Decoder, Encoder};
@@ -180,9 +180,10 @@ mod tests {
             let text = "x".repeat(length);
             let fields = fields(&[("x-a", &format!("{text}{{{{seq}}}}")), ("b", "{{client}}")]);
             let mut block = Vec::new();
-            let constant = RequestBlock::encode(&[(":method", "GET"), ("te", "trailers")], |fields| {
-                Encoder::encode_plain(fields.iter().copied())
-            });
+            let constant =
+                RequestBlock::encode(&[(":method", "GET"), ("te", "trailers")], |fields| {
+                    Encoder::encode_plain(fields.iter().copied())
+                });
             fields.write(&constant, &fields.moment(7, 0), &mut block);
             let mut decoded = Vec::new();
             let mut decoder = Decoder::new(4_096, 1 << 20);

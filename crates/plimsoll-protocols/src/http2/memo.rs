@@ -4,7 +4,7 @@
 //! changes the dynamic table. A server's blocks soon become steady and repeat, so the last few are kept with
 //! their meaning and recognised by comparing bytes.
 
-use plimsoll_engine::prefetch::prefetch;
+use plimsoll_engine::structures::prefetch::prefetch;
 
 /// The number of blocks that are remembered.
 const REMEMBERED_BLOCKS: usize = 4;

@@ -31,7 +31,8 @@ use plimsoll_engine::driver::{CallId, CallProgress, Driver, Event, ProtocolError
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
 use plimsoll_wire::http2::{
-    self, ClientRole, ConnectionStage, ErrorCode, MAX_WINDOW_BYTES, StreamPayload, Violation, setting,
+    self, ClientRole, ConnectionStage, ErrorCode, MAX_WINDOW_BYTES, StreamPayload, Violation,
+    setting,
 };
 
 pub(crate) use self::control::{NOT_HTTP2, closed_error, other_protocol_error};
@@ -40,11 +41,13 @@ pub(crate) use self::max_head::{DEFAULT_MAX_HEAD, resolve_max_head};
 pub(crate) use self::memo::{BlockMemo, bytes_equal};
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_offsets};
-pub(crate) use self::rules::{ResponseFieldChecks, parse_content_length, find_length_violation, parse_number};
+pub(crate) use self::rules::{
+    ResponseFieldChecks, find_length_violation, parse_content_length, parse_number,
+};
 pub(crate) use self::streams::{CallStream, CallStreamState, CallStreams, NO_CALL, NO_SLOT};
-pub(crate) use self::text::{printable_lines, printable};
+pub(crate) use self::text::{printable, printable_lines};
 pub use self::trace::Http2FrameTracer;
-use crate::detail_budget::DetailBudget;
+use crate::shared::detail_budget::DetailBudget;
 
 /// The error text for a header block that is well-formed but over our limit.
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";

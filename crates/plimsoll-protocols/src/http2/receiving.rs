@@ -26,7 +26,8 @@ impl<C: StreamCalls> Connection<C> {
         }
         loop {
             input = C::handle_complete_responses(self, input, to);
-            let Some((head, payload)) = http2::split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES)? else {
+            let Some((head, payload)) = http2::split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES)?
+            else {
                 break;
             };
             self.handle_frame(head, payload, to)?;
@@ -132,7 +133,12 @@ impl<C: StreamCalls> Connection<C> {
 
     /// Reports a failure's text, if it is among the first few with its outcome.
     #[cold]
-    pub(crate) fn report_detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
+    pub(crate) fn report_detail(
+        &mut self,
+        outcome: Outcome,
+        text: String,
+        events: &mut Vec<Event>,
+    ) {
         if self.details.try_count(outcome) {
             events.push(Event::Detail { outcome, text });
         }

@@ -1,11 +1,11 @@
 //! The constant part of requests, encoded once and shared by all connections.
 
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, EndStream, FrameHeader, kind, write};
 
 use super::fields::{RequestBlock, VaryingFields};
-use crate::clock_origin::ClockOrigin;
+use crate::shared::clock_origin::ClockOrigin;
 
 /// How the bodies of calls are produced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,8 @@ impl RequestTemplate {
         let mut encoder = Encoder::default();
         let first_block = RequestBlock::encode(fields, |part| encoder.encode(part.iter().copied()));
         let table_needed = encoder.inserted_bytes();
-        let steady_block = RequestBlock::encode(fields, |part| encoder.encode(part.iter().copied()));
+        let steady_block =
+            RequestBlock::encode(fields, |part| encoder.encode(part.iter().copied()));
         let plain_block =
             RequestBlock::encode(fields, |part| Encoder::encode_plain(part.iter().copied()));
         let is_bodiless = bodies == BodyKind::Same && body.is_empty();

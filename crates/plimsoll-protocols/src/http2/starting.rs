@@ -63,10 +63,14 @@ impl<C: StreamCalls> Connection<C> {
         };
         let constant = match &with_time_left {
             Some(constant) => {
-                self.peer_table.append_size_updates(request.table_needed, &mut block);
+                self.peer_table
+                    .append_size_updates(request.table_needed, &mut block);
                 constant
             }
-            None => match self.peer_table.choose_block(request.table_needed, &mut block) {
+            None => match self
+                .peer_table
+                .choose_block(request.table_needed, &mut block)
+            {
                 BlockChoice::First => &request.first_block,
                 BlockChoice::Steady => &request.steady_block,
                 BlockChoice::Plain => &request.plain_block,
@@ -164,7 +168,9 @@ fn write_block<C: StreamCalls>(
         None => block.extend_from_slice(constant.bytes()),
         Some(fields) => {
             let unix_ns = request.unix_zero.unix_ns_at(now);
-            let moment = fields.moment(number, unix_ns).with_taken(calls.taken_values());
+            let moment = fields
+                .moment(number, unix_ns)
+                .with_taken(calls.taken_values());
             fields.write(constant, &moment, block);
         }
     }

@@ -6,7 +6,7 @@
 //! overflow list.
 
 use plimsoll_engine::driver::CallId;
-use plimsoll_engine::prefetch::prefetch;
+use plimsoll_engine::structures::prefetch::prefetch;
 use plimsoll_wire::http2;
 
 use super::ResponseState;
@@ -41,7 +41,7 @@ pub struct CallStream<A> {
     /// 0 in an empty slot.
     pub(crate) id: u32,
     pub(crate) call: CallId,
-    /// The stream's send window in bytes; SEND_SETTINGS can make it negative (RFC 9113, 6.9.2).
+    /// The stream's send window in bytes; SETTINGS can make it negative (RFC 9113, 6.9.2).
     pub(crate) send_window: i32,
     /// The bytes of the request's body (`size`), and the number of them that wait for a window (`unsent`).
     pub(crate) size: u32,
@@ -354,7 +354,11 @@ mod tests {
             insert(&mut streams, id);
         }
         assert_eq!(
-            (streams.open_count(), streams.ring.len(), streams.overflow.len()),
+            (
+                streams.open_count(),
+                streams.ring.len(),
+                streams.overflow.len()
+            ),
             (1_000, 1_024, 0)
         );
         for id in (1..=2_000).step_by(2) {

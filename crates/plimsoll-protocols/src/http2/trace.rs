@@ -12,7 +12,7 @@ use plimsoll_wire::http2::{
 };
 
 use super::text::printable;
-use crate::frame_trace::DirectionTraces;
+use crate::shared::frame_trace::DirectionTraces;
 
 /// The largest frame that the format allows (RFC 9113, 4.2). Enforcing the negotiated limit is up to the
 /// driver.
@@ -65,7 +65,7 @@ struct FieldTracer {
 impl Default for FieldTracer {
     fn default() -> FieldTracer {
         FieldTracer {
-            // Accepts table sizes up to the largest that SEND_SETTINGS are likely to allow.
+            // Accepts table sizes up to the largest that SETTINGS are likely to allow.
             decoder: Decoder::new(1 << 16, 1 << 20),
             block: None,
         }
@@ -126,7 +126,9 @@ impl FieldTracer {
             } => {
                 if let Some(mut block) = self.block.take() {
                     match block.push(fragment, MAX_BLOCK_BYTES) {
-                        Ok(()) if end_headers => self.append_fields(block.payload().bytes, &mut line),
+                        Ok(()) if end_headers => {
+                            self.append_fields(block.payload().bytes, &mut line)
+                        }
                         Ok(()) => self.block = Some(block),
                         Err(violation) => line.push_str(&format!(" ({violation})")),
                     }
@@ -171,7 +173,7 @@ fn flag_names(head: FrameHeader) -> impl Iterator<Item = &'static str> {
             (flags::PRIORITY, "PRIORITY"),
         ],
         kind::CONTINUATION | kind::PUSH_PROMISE => &[(flags::END_HEADERS, "END_HEADERS")],
-        kind::SEND_SETTINGS | kind::PING => &[(flags::ACK, "ACK")],
+        kind::SETTINGS | kind::PING => &[(flags::ACK, "ACK")],
         _ => &[],
     };
     known

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use plimsoll_model::rows::template::{FieldSource, MetadataField, TemplatePart};
 use plimsoll_model::spec::MetadataSpec;
-use plimsoll_model::template::{FieldSource, MetadataField, TemplatePart};
 use toml::{Table, Value};
 
 use super::module;
 use super::plan::JourneyStep;
-use super::step_spec::{StepSpec, step_field_name, has_only_fields};
+use super::step_spec::{StepSpec, has_only_fields, step_field_name};
 
 /// Marks the taken values that some step's header field contains.
 pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
@@ -94,7 +94,9 @@ pub(super) fn collect_fields(
 /// from 1, since steps may have different values for the same name.
 pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
     for (number, step) in (1..).zip(steps) {
-        let keys = module::registered_modules().iter().map(|module| module.fields_key);
+        let keys = module::registered_modules()
+            .iter()
+            .map(|module| module.fields_key);
         let mut tables: Vec<&mut Table> = Vec::new();
         for (key, value) in step.call.iter_mut() {
             if keys.clone().any(|known| known == key)

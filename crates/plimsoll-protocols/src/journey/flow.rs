@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 
-use super::plan::{StepCondition, JourneyPlan, MAX_PASSES, OnFailure, RepeatRule};
+use super::plan::{JourneyPlan, MAX_PASSES, OnFailure, RepeatRule, StepCondition};
 use super::step_protocol::TakenValues;
 use super::step_spec::PauseSpec;
-use crate::xorshift::Xorshift;
+use crate::shared::xorshift::Xorshift;
 
 /// The position of a user in its journey.
 #[derive(Debug)]
@@ -93,7 +93,12 @@ impl JourneyPosition {
     }
 
     /// Returns the first step at or after `from` whose branch is taken and whose condition is met.
-    fn find_step(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
+    fn find_step(
+        &mut self,
+        plan: &JourneyPlan,
+        from: usize,
+        values: &TakenValues,
+    ) -> Option<usize> {
         (from..plan.steps.len()).find(|&index| {
             let step = &plan.steps[index];
             if let Some(place) = step.branch {

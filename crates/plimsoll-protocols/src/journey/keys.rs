@@ -36,7 +36,9 @@ fn step_keys<S: StepSection>() -> &'static [&'static str] {
     known.entry(S::SCHEMES.section).or_insert_with(|| {
         let call = struct_keys::<S>().iter();
         let flow = struct_keys::<FlowSpec>().iter();
-        let others = module::registered_modules().iter().flat_map(|module| (module.keys)());
+        let others = module::registered_modules()
+            .iter()
+            .flat_map(|module| (module.keys)());
         let mut keys: Vec<&'static str> = Vec::new();
         for key in flow.chain(call).chain(others) {
             if *key != STEPS_KEY && !keys.contains(key) {

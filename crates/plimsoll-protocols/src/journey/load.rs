@@ -11,8 +11,8 @@ use plimsoll_model::plan::Target;
 
 use super::plan::JourneyPlan;
 use super::scenario::JourneyScenario;
-use crate::prepare_error::PrepareError;
-use crate::protocol_module::PreparedLoad;
+use crate::interface::prepare_error::PrepareError;
+use crate::interface::protocol_module::PreparedLoad;
 
 /// Prepares the load of users who follow a journey.
 ///

@@ -35,4 +35,4 @@ pub use step_protocol::{
 pub(crate) use step_spec::has_only_fields;
 pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec, TakeTable};
 pub(crate) use take::{TakeRule, TakeSource, parse_json_source, resolve_pointer};
-pub(crate) use targets::{step_files, has_secured_target};
+pub(crate) use targets::{has_secured_target, step_files};

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use plimsoll_model::plan::CallPlan;
+use plimsoll_model::rows::template::{Rows, TraceIds, Variation};
 use plimsoll_model::spec::{
     CallSection, CallSpec, MetadataScope, Problem, Problems, ResolveContext, Spec, UrlSchemes,
-    scheme_alias, struct_keys, section_for_url,
+    scheme_alias, section_for_url, struct_keys,
 };
-use plimsoll_model::template::{Rows, TraceIds, Variation};
 use toml::Table;
 
 use super::step_protocol::{StepCall, StepContext};
 use super::take::TakeRule;
-use crate::prepare_error::PrepareError;
+use crate::interface::prepare_error::PrepareError;
 
 /// A section whose calls can be the steps of a journey.
 pub(crate) trait StepSection: CallSection {
@@ -147,7 +147,8 @@ impl StepModule {
                     call,
                     ..spec.clone()
                 };
-                let (call, uses_rows) = section.resolve_step_call(problems, &spec, scope, surroundings)?;
+                let (call, uses_rows) =
+                    section.resolve_step_call(problems, &spec, scope, surroundings)?;
                 Some((CallPlan::new(call), uses_rows))
             },
             files: |section| {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use plimsoll_engine::script::MAX_LINKS;
 use plimsoll_model::plan::{CallPlan, ConnectionReuse, LoadPlan, Target};
-use plimsoll_model::template::{MetadataField, TraceIds};
+use plimsoll_model::rows::template::{MetadataField, TraceIds};
 
 use super::cookies::LinkSecurity;
 use super::module::StepModule;
 use super::step_protocol::{AnswerCapture, StepCall, StepContext};
 use super::step_spec::PauseSpec;
 use super::take::TakeRule;
-use crate::prepare_error::PrepareError;
+use crate::interface::prepare_error::PrepareError;
 
 /// The most times that a step with `repeat = "while NAME"` runs.
 pub(crate) const MAX_PASSES: u32 = 100;

@@ -6,14 +6,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use plimsoll_model::formats::redaction;
+use plimsoll_model::formats::suggest::suggest;
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::redaction;
+use plimsoll_model::rows::template::{Rows, Variation};
 use plimsoll_model::spec::{
-    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, scheme_alias, step_name,
-    resolve_target_url,
+    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, resolve_target_url,
+    scheme_alias, step_name,
 };
-use plimsoll_model::suggest::suggest;
-use plimsoll_model::template::{Rows, Variation};
 use toml::Table;
 
 use super::failures::{max_calls, resolve_on_failure};
@@ -21,7 +21,7 @@ use super::fields::{collect_fields, mark_header_values};
 use super::forks::JourneyForks;
 use super::keys::{STEPS_KEY, merge_call_keys};
 use super::module::{self, StepModule, StepScope, StepSection};
-use super::plan::{StepCondition, JourneyPlan, JourneyStep, RepeatRule};
+use super::plan::{JourneyPlan, JourneyStep, RepeatRule, StepCondition};
 use super::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, query_secrets};
 use super::take::{TakeRule, TakeSource};
 use super::targets::{second_target, shares_cookies};
@@ -51,7 +51,10 @@ where
     let mut defaults = Table::try_from(section).unwrap_or_default();
     defaults.remove(STEPS_KEY);
     refuse_unsupported(problems, spec, module, &defaults, steps);
-    let of_target = spec.target.as_deref().filter(|url| scheme_alias(url).is_some());
+    let of_target = spec
+        .target
+        .as_deref()
+        .filter(|url| scheme_alias(url).is_some());
     let of_target = of_target.and_then(module::of_url);
     let own_module = of_target.unwrap_or(module);
     if own_module != module {
@@ -112,7 +115,10 @@ where
         problems.add("target", "no step calls it: all have a target of their own");
         return None;
     };
-    let own = spec.target.as_deref().map(|url| resolve_target_url(url, spec));
+    let own = spec
+        .target
+        .as_deref()
+        .map(|url| resolve_target_url(url, spec));
     let journey = JourneyPlan {
         names,
         taken,
@@ -259,13 +265,19 @@ impl StepResolver<'_> {
     }
 
     /// Returns the protocol of a step and the keys that it takes over from the section.
-    fn resolve_module(&mut self, index: usize, step: &StepSpec) -> Option<(&'static StepModule, Table)> {
+    fn resolve_module(
+        &mut self,
+        index: usize,
+        step: &StepSpec,
+    ) -> Option<(&'static StepModule, Table)> {
         let Some(url) = step.flow.target.as_deref() else {
             return Some((self.module, self.defaults.clone()));
         };
         let found = module::of_url(url);
         if found.is_none() {
-            let schemes = module::registered_modules().iter().map(|module| module.schemes.plain);
+            let schemes = module::registered_modules()
+                .iter()
+                .map(|module| module.schemes.plain);
             let schemes: Vec<String> = schemes.map(|scheme| format!("{scheme}://")).collect();
             let url = redaction::replace_secrets_with_variables(url);
             let problem = format!(
@@ -401,7 +413,8 @@ impl StepResolver<'_> {
                 self.problems.add(&*key, problem);
                 is_good = false;
             }
-            let Some((source, is_optional)) = self.problems.ok_or_report(&key, TakeSource::parse(typed))
+            let Some((source, is_optional)) =
+                self.problems.ok_or_report(&key, TakeSource::parse(typed))
             else {
                 is_good = false;
                 continue;

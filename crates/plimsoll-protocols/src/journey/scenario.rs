@@ -9,7 +9,7 @@ use plimsoll_engine::driver::{Protocol, Tracer};
 use plimsoll_engine::script::scenario::{ConnectionNeed, EndedCall, NextCall, Scenario, UserCall};
 use plimsoll_engine::script::{LinkId, MAX_LINKS};
 use plimsoll_model::plan::GoodputBounds;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::cookies::CookieJar;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_engine::driver::{Driver, Protocol, Tracer};
 use plimsoll_engine::script::scenario::ConnectionNeed;
 use plimsoll_model::Time;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 
 use super::cookies::{CookieJar, LinkSecurity};
 
@@ -100,7 +100,7 @@ pub trait StepCall: Send + Sync {
     /// Calls [`Protocol::trace_ids`].
     fn trace_ids(&self) -> Option<TraceIds>;
 
-    /// Calls [`Protocol::tracer`].
+    /// Calls [`Protocol::new_tracer`].
     fn tracer(&self) -> Option<Box<dyn Tracer>>;
 
     /// Calls [`Protocol::driver`].
@@ -109,7 +109,7 @@ pub trait StepCall: Send + Sync {
     /// Calls [`StepProtocol::connection_need`].
     fn connection_need(&self) -> ConnectionNeed;
 
-    /// [`StepProtocol::select`]. `driver` must come from [`StepCall::driver`] of a step with the same protocol.
+    /// [`StepProtocol::select_request`]. `driver` must come from [`StepCall::driver`] of a step with the same protocol.
     ///
     /// # Errors
     /// Returns an error if a request with these values can't be sent.
@@ -120,7 +120,7 @@ pub trait StepCall: Send + Sync {
         cookies: &CookieJar,
     ) -> Result<(), String>;
 
-    /// Calls [`StepProtocol::keep`].
+    /// Calls [`StepProtocol::store_cookies`].
     fn store_cookies(
         &self,
         driver: &dyn StepDriver,

@@ -5,9 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use plimsoll_model::redaction::QuerySecrets;
+use plimsoll_model::formats::redaction::QuerySecrets;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::URL_KEYS;
-use plimsoll_model::units::Period;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Table;
 
@@ -42,8 +42,8 @@ pub struct FlowSpec {
     /// The step's name in reports. Default: method and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where the step's call goes, if not to the plan's target: a URL, whose scheme tells the step's protocol. All steps
-    /// with a target of their own have the same one.
+    /// Where the step's call goes, if not to the plan's target: a URL, whose scheme tells the step's protocol. All
+    /// steps with a target of their own have the same one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The limits that this step must meet, as in `[objective]`: `"p99" = "< 100ms"`, `"errors" = "< 1%"`.
@@ -111,8 +111,8 @@ pub struct TakeTable {
     /// A cookie that the answer, or an earlier one, has set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// A regular expression that the body is searched for, or with `header` that field; the value is its first group, or
-    /// the whole match.
+    /// A regular expression that the body is searched for, or with `header` that field; the value is its first group,
+    /// or the whole match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
     /// Whether an answer may lack it; the name is unbound then. Default false: the step fails with TAKE_MISSING.

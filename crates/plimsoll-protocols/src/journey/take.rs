@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_model::template::MAX_TAKEN_BYTES;
+use plimsoll_model::rows::template::MAX_TAKEN_BYTES;
 use regex::bytes::Regex;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -181,7 +181,8 @@ impl TakeRule {
                     TakeSource::Pointer(tokens) => resolve_pointer(body_text(body)?, tokens)?,
                     TakeSource::Path(path) => {
                         let text = body_text(body)?;
-                        let value: Value = serde_json::from_str(text).map_err(not_json_error(text))?;
+                        let value: Value =
+                            serde_json::from_str(text).map_err(not_json_error(text))?;
                         let nodes = path.query_located(&value).all();
                         let nodes: Vec<_> = nodes.iter().collect();
                         match nodes.len() as u64 {
@@ -261,7 +262,8 @@ pub(crate) fn resolve_pointer<'a>(
                 members.get(token.as_str()).copied()
             }
             Some(b'[') => {
-                let items: Vec<&RawValue> = serde_json::from_str(inside).map_err(not_json_error(text))?;
+                let items: Vec<&RawValue> =
+                    serde_json::from_str(inside).map_err(not_json_error(text))?;
                 let index = token.parse::<usize>().ok();
                 index.and_then(|index| items.get(index).copied())
             }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use plimsoll_model::redaction;
-use plimsoll_model::spec::{Problems, Spec, scheme_alias, resolve_target_url};
+use plimsoll_model::formats::redaction;
+use plimsoll_model::spec::{Problems, Spec, resolve_target_url, scheme_alias};
 
 use super::keys::STEPS_KEY;
 use super::module;
@@ -38,8 +38,9 @@ pub(super) fn second_target(
     let typed = (0..).zip(steps);
     let mut typed = typed.filter_map(|(index, step)| Some((index, step.flow.target.as_deref()?)));
     let (index, url) = typed.next()?;
-    let origin =
-        |url: &str| resolve_target_url(url, spec).map(|(target, secured)| (target.authority(), secured));
+    let origin = |url: &str| {
+        resolve_target_url(url, spec).map(|(target, secured)| (target.authority(), secured))
+    };
     for (other, another) in typed {
         let is_of_same_kind = module::of_url(another) == module::of_url(url);
         if !is_of_same_kind || origin(another).ok() != origin(url).ok() {
@@ -68,6 +69,8 @@ pub(super) fn shares_cookies(
         return false;
     };
     let is_socket = |url: &str| scheme_alias(url).is_some();
-    let host = resolve_target_url(own, spec).map(|(target, _)| target.host_without_zone().to_owned());
-    is_socket(own) != is_socket(url) && host.is_ok_and(|host| host == second.target.host_without_zone())
+    let host =
+        resolve_target_url(own, spec).map(|(target, _)| target.host_without_zone().to_owned());
+    is_socket(own) != is_socket(url)
+        && host.is_ok_and(|host| host == second.target.host_without_zone())
 }

@@ -1,8 +1,8 @@
 //! The client side of a codec plugin's protocol, for the engine's driver of framed protocols
 //! ([`FramedDriver`]).
 //!
-//! Invariant: whatever the plugin returns, at most one connection ends because of it. In the steady state a call costs two
-//! calls of the plugin: one to write the request, one to read the response.
+//! Invariant: whatever the plugin returns, at most one connection ends because of it. In the steady state a call costs
+//! two calls of the plugin: one to write the request, one to read the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use plimsoll_plugin::{
 use super::request::{PluginCall, PreparedPluginRequest};
 use super::trace::PluginFrameTracer;
 use crate::framed::{FrameFormat, FramePurpose, FramedDriver};
-use crate::prepare_error::RequestError;
+use crate::interface::prepare_error::RequestError;
 
 /// The outcome of a call for which the plugin failed, or returned an invalid result.
 const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::spec::{
     CallSection, OptionalPeriod, Problem, Problems, ResolveContext, Spec, UrlSchemes,
 };
-use plimsoll_model::units::ByteSize;
 use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
 use super::{PluginCall, PluginProtocol, RequestContent, build_frame};
-use crate::alternatives::report_conflict;
 use crate::framed;
-use crate::protocol_module::{
+use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver, split_text_or_file,
 };
+use crate::shared::alternatives::report_conflict;
 
 const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 const DEFAULT_MAX_FRAME: ByteSize = ByteSize(16 << 20);

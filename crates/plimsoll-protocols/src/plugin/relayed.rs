@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_plugin::{self as plugin, CodecFault, DecodeResult, MakeKind, Match};
 
-use crate::relayed::{
+use crate::interface::relayed::{
     CallWatch, CodecError, CodecFunction, CodecOptions, FaultOrigin, FrameCodec, FrameError,
     FrameFlavor, FrameInfo, FrameSender, RejectReason, RelayFrameKind,
 };
@@ -18,7 +18,7 @@ pub struct PluginRelayCodec(Arc<SharedCodec>);
 struct SharedCodec {
     codec: plugin::Codec,
     watch: Arc<CallWatch>,
-    /// The maximum length of a frame. Bytes.
+    /// The maximum length of a frame, in bytes.
     limit: usize,
 }
 

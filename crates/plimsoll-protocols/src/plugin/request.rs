@@ -10,8 +10,8 @@ use plimsoll_plugin::{
 };
 
 use crate::framed::FramedSettings;
-use crate::hex;
-use crate::prepare_error::RequestError;
+use crate::interface::prepare_error::RequestError;
+use plimsoll_wire::hex;
 
 /// A call in a protocol that a codec plugin implements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct PluginCall {
     pub in_flight: Option<u32>,
     /// Idle time after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    /// Maximum size of a frame in bytes. Larger ones fail with `MESSAGE_TOO_LARGE`.
     pub max_frame: usize,
 }
 
@@ -59,7 +59,10 @@ pub fn build_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>
     without_debug_messages(|| build_checked_frame(codec, content))
 }
 
-fn build_checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
+fn build_checked_frame(
+    codec: &Codec,
+    content: RequestContent<'_>,
+) -> Result<Vec<u8>, RequestError> {
     let frame = match content {
         RequestContent::Frame(frame) => frame.to_vec(),
         RequestContent::Hex(text) => {

@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, DEFAULT_MAX_FRAME_BYTES, MakeKind, Match, SenderRole,
+    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, MakeKind, Match,
+    SenderRole,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::serving::ServeError;
-use crate::serving::accepting::{self, ConnectionHandler};
-use crate::serving::early::ServerStream;
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::ServeError;
+use plimsoll_serving::accepting::{self, ConnectionHandler};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::tls_server::early::ServerStream;
 
 const READ_CHUNK_BYTES: usize = 64 << 10;
-/// Empty buffers are shrunk to this capacity. Bytes.
+/// Capacity in bytes to which empty buffers are shrunk.
 const MAX_KEPT_BYTES: usize = 256 << 10;
 
 /// The protocol of a codec plugin: each request is answered with its own payload.
@@ -66,7 +67,8 @@ impl ReferenceServer for PluginOptions {
             counters: PluginCounters::default(),
         });
         Ok(Box::pin(async move {
-            let accepted = accepting::accept(context.bound, Arc::clone(&server), context.stopped);
+            let handler = PluginHandler(Arc::clone(&server));
+            let accepted = accepting::accept(context.bound, handler, context.stopped);
             let connections = accepted.await?;
             let counters = &server.counters;
             let counted = [
@@ -98,7 +100,11 @@ fn check_codec(codec: &Codec) -> Result<(), ServeError> {
     }
 }
 
-impl ConnectionHandler for Arc<PluginServer> {
+/// Serves connections; a connection shares the server with all others.
+#[derive(Clone)]
+struct PluginHandler(Arc<PluginServer>);
+
+impl ConnectionHandler for PluginHandler {
     async fn serve<S: ServerStream>(
         self,
         mut stream: S,
@@ -117,7 +123,7 @@ impl ConnectionHandler for Arc<PluginServer> {
                 }
                 _ = stopped.changed() => break,
             }
-            let taken = self.handle_frames(&input, &mut recognised, &mut out);
+            let taken = self.0.handle_frames(&input, &mut recognised, &mut out);
             // Responses to requests before a fault are still sent.
             if !out.is_empty() {
                 stream.write_all(&out).await?;
@@ -132,7 +138,7 @@ impl ConnectionHandler for Arc<PluginServer> {
                     }
                 }
                 Err(fault) => {
-                    self.count_fault(fault);
+                    self.0.count_fault(fault);
                     break;
                 }
             }
@@ -160,7 +166,10 @@ impl PluginServer {
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
-            match self.codec.decode(rest, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES)? {
+            match self
+                .codec
+                .decode(rest, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES)?
+            {
                 DecodeResult::Frame(frame) => {
                     self.answer(&frame, &rest[frame.payload.clone()], out)?;
                     taken += frame.length;

@@ -2,11 +2,11 @@
 
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, DEFAULT_MAX_FRAME_BYTES, SenderRole,
+    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, SenderRole,
     without_debug_messages,
 };
 
-use crate::frame_trace::{DirectionTraces, unreadable_line};
+use crate::shared::frame_trace::{DirectionTraces, unreadable_line};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug)]
@@ -38,7 +38,8 @@ impl Tracer for PluginFrameTracer {
             unreadable_line(codec.name()),
             |bytes| {
                 // The plugin should print debug messages for the driver's calls only.
-                let decoded = without_debug_messages(|| codec.decode(bytes, sender, DEFAULT_MAX_FRAME_BYTES));
+                let decoded =
+                    without_debug_messages(|| codec.decode(bytes, sender, DEFAULT_MAX_FRAME_BYTES));
                 Ok::<_, CodecFault>(match decoded? {
                     DecodeResult::Frame(frame) => {
                         Some((frame.length, Some(describe_frame(&frame))))

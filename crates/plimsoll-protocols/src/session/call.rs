@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, GoodputBounds, Metric, RequestFields, Target};
-use plimsoll_model::template::{MetadataField, TraceIds, Variation, VaryingMessages};
+use plimsoll_model::rows::template::{MetadataField, TraceIds, Variation, VaryingMessages};
 
 /// A scripted session: created over an HTTP API, its tokens read from a WebSocket. Each of its queries is a call.
 #[derive(Clone, Debug, PartialEq, Eq)]

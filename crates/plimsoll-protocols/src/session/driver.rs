@@ -19,18 +19,18 @@ use plimsoll_engine::script::{
 };
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketReader, close_payload, code, append_masked_frame,
+    Opcode, ReaderRole, WebSocketReader, append_masked_frame, close_payload, code,
 };
 
 use super::SessionCall;
 use super::account::TokenAccount;
 use super::http::ApiResponseReader;
 use super::measures;
-use crate::clock_origin::ClockOrigin;
-use crate::xorshift::Xorshift;
+use crate::shared::clock_origin::ClockOrigin;
+use crate::shared::xorshift::Xorshift;
 
 mod api;
 mod queries;
@@ -53,7 +53,7 @@ pub struct SessionOptions {
     pub api_host: String,
     /// The `Host` of upgrades.
     pub socket_host: String,
-    /// The session's script.
+    /// The session's settings from the plan.
     pub call: SessionCall,
     /// The time limit of one query, and of creating the session; `None` means no limit.
     pub deadline: Option<Duration>,
@@ -178,7 +178,7 @@ struct ActiveQuery {
     bytes_sent: u32,
     reconnects: u32,
     reconnects_failed: u32,
-    /// The query's `done` frame, kept until the API has confirmed that the run has begun.
+    /// The query's `done` frame, kept until the API has confirmed the start of the query.
     end: Option<QueryEnd>,
 }
 
@@ -221,13 +221,13 @@ pub struct UserSession {
     session_token: String,
     account: TokenAccount,
     epoch: Option<u64>,
-    /// The number of the current run, or of the last one.
+    /// The API's run number of the current query, or of the last one.
     run_number: Option<u64>,
     /// When the connection of the socket was requested.
     socket_requested_at: Time,
-    /// How long it took to create the session. Nanoseconds.
+    /// Time that it took to create the session, in nanoseconds.
     created_ns: u64,
-    /// How long it took to open the socket for the first time; 0 until then. Nanoseconds.
+    /// Time that it took to open the socket for the first time, in nanoseconds; 0 until then.
     opened_ns: u64,
     /// Consecutive attempts to open the socket, since the last frame was received.
     attempts: u32,
@@ -235,8 +235,8 @@ pub struct UserSession {
     socket_failure: Option<Outcome>,
     lost_at: Time,
     query: Option<ActiveQuery>,
-    /// Gaps between the tokens of the current query, in nanoseconds; recorded once the query has succeeded. An `f32` is
-    /// more precise than a histogram.
+    /// Gaps between the tokens of the current query, in nanoseconds; recorded once the query has succeeded. An `f32`
+    /// saves memory and is still finer than a histogram's buckets.
     gaps: Vec<f32>,
     /// The number of tokens to expect from the current query, if it is known before the `done` frame.
     expected_tokens: Option<u64>,
@@ -265,7 +265,13 @@ impl Script for UserSession {
         self.set_wake_up(ctx);
     }
 
-    fn on_connected(&mut self, link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
+    fn on_connected(
+        &mut self,
+        link: LinkId,
+        _took_ns: u64,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         if link == API_LINK {
             self.api = ApiState::Up;
             self.send_request(now, turn);

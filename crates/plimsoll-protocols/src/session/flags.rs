@@ -1,4 +1,5 @@
-//! The flags of `plimsoll session`, and of other commands that run sessions against a stack.
+//! The flags of `plimsoll session`, and of other commands that run sessions against a stack: an LLM service with an
+//! HTTP API and a WebSocket gateway.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,9 +8,11 @@ use clap::Args;
 use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, apply_flags_to_optional};
 
 use super::SessionSection;
-use crate::flags::{CredentialFlags, GoodputBound, parse_fields, combine_goodput_bounds};
-use crate::foreign::{AliasConversion, VariableAlias};
-use crate::protocol_module::{EnvLookup, ExportTarget, ProtocolCommand, UsageError};
+use crate::interface::flags::{
+    CredentialFlags, GoodputBound, combine_goodput_bounds, parse_fields,
+};
+use crate::interface::foreign::{AliasConversion, VariableAlias};
+use crate::interface::protocol_module::{EnvLookup, ExportTarget, ProtocolCommand, UsageError};
 
 /// The commands that run sessions against a stack.
 const STACK_COMMANDS: &[&str] = &["session", "stack run"];
@@ -56,7 +59,7 @@ const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -
     )
 }
 
-/// Flags for the text of queries, for reconnects, and for results in a further format.
+/// Flags for the text of queries, for reconnects, and for exporting results in an additional format.
 #[derive(Args, Debug)]
 pub struct QueryFlags {
     #[command(flatten)]

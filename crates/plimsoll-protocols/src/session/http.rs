@@ -2,7 +2,7 @@
 
 use plimsoll_wire::http1::{Http1Error, HttpResponse, ResponseReader, append_request_head};
 
-/// The largest body of a response. Bytes.
+/// Maximum size of a response body, in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 20;
 
 /// A complete response.
@@ -17,7 +17,13 @@ pub struct ApiResponse {
 }
 
 /// Appends a POST request with a JSON body; an empty `json` means no body. `own` contains additional header fields.
-pub fn write_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, String)], json: &[u8]) {
+pub fn write_post(
+    out: &mut Vec<u8>,
+    host: &str,
+    path: &str,
+    own: &[(String, String)],
+    json: &[u8],
+) {
     let length = json.len().to_string();
     let mut fields = vec![
         ("Host", host),
@@ -53,7 +59,7 @@ impl ApiResponseReader {
     /// Reads bytes, and returns the response once it is complete. Bytes after the response are dropped.
     ///
     /// # Errors
-    /// When the bytes are no HTTP/1.1 response, or its body is larger than 1 MiB.
+    /// When the bytes are not an HTTP/1.1 response, or its body is larger than 1 MiB.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<ApiResponse>, Http1Error> {
         let body = &mut self.body;
         let read = self
@@ -139,7 +145,10 @@ mod tests {
     #[test]
     fn oversized_content_length_is_rejected() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n";
-        assert_eq!(read(head, 100), Err(Http1Error::BodyTooLong(MAX_BODY_BYTES)));
+        assert_eq!(
+            read(head, 100),
+            Err(Http1Error::BodyTooLong(MAX_BODY_BYTES))
+        );
     }
 
     #[test]

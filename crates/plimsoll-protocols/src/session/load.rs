@@ -7,7 +7,7 @@ use plimsoll_model::{Outcome, Plan};
 use super::loadtest::LOADTEST_FORMAT;
 use super::{SessionCall, SessionOptions, SessionScripts, SessionSection};
 use crate::http::ONLY_HTTP1_HINT;
-use crate::protocol_module::{
+use crate::interface::protocol_module::{
     ForeignFormat, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule,
 };
 

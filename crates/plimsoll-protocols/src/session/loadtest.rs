@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_model::measure::{Count, StageMeasures, TimeMeasure};
-use plimsoll_model::record::{FailureDetail, StageRecord};
-use plimsoll_model::run::{IntervalRecord, Run, RunHeader, RunWriter, Timestamp};
-use plimsoll_model::{Outcome, input};
+use plimsoll_model::metrics::measure::{Count, StageMeasures, TimeMeasure};
+use plimsoll_model::records::record::{FailureDetail, StageRecord};
+use plimsoll_model::runs::run::{IntervalRecord, Run, RunHeader, RunWriter, Timestamp};
+use plimsoll_model::{Outcome, formats::input};
 use serde_json::{Map, Value};
 
 use super::measures::{SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED};
-use crate::protocol_module::{ForeignFormat, ForeignFormatError};
+use crate::interface::protocol_module::{ForeignFormat, ForeignFormatError};
 
 mod export;
 mod row_budget;
@@ -98,7 +98,9 @@ fn import(
         let note = "made from a summary alone: its percentiles are not a distribution, so times are unknown";
         header.notes.push(note.to_owned());
     }
-    let length = summary.as_ref().and_then(|s| summary_number(s, "test_duration"));
+    let length = summary
+        .as_ref()
+        .and_then(|s| summary_number(s, "test_duration"));
     if let Some(summary) = &summary {
         read.add_reconnects(summary);
     }

@@ -1,6 +1,6 @@
 //! Measures of whole sessions, in addition to those of their queries.
 
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 
 /// Sessions whose queries all succeeded, and whose close request succeeded.
 pub(crate) const SESSIONS_OK: Count = Count::keyed("sessions_ok");

@@ -11,6 +11,6 @@ mod measures;
 mod section;
 
 pub use call::{QueryText, SessionCall};
-pub use driver::{UserSession, SessionOptions, SessionScripts};
+pub use driver::{SessionOptions, SessionScripts, UserSession};
 pub use flags::{QueryFlags, SessionFlags};
 pub use section::SessionSection;

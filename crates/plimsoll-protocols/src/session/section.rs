@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use plimsoll_model::formats::redaction;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::plan::{GoodputBounds, RequestFields, Target};
-use plimsoll_model::redaction;
+use plimsoll_model::rows::template::{
+    self, MessageRenderer, RenderContext, Template, Variation, VaryingMessages,
+};
 use plimsoll_model::spec::{
     CallSection, FieldNameRules, GoodputSpec, LoadSpec, MetadataSpec, OptionalPeriod, PlanRows,
-    Problems, ResolveContext, Spec, UrlSchemes, is_bare_unix_socket, struct_keys, resolve_target_url,
+    Problems, ResolveContext, Spec, UrlSchemes, is_bare_unix_socket, resolve_target_url,
+    struct_keys,
 };
-use plimsoll_model::template::{self, MessageRenderer, RenderContext, Template, Variation, VaryingMessages};
-use plimsoll_model::units::Period;
 use serde::{Deserialize, Serialize};
 
 use super::{QueryText, SessionCall};
@@ -315,7 +318,8 @@ impl SessionSection {
         let text = self.query.as_deref().unwrap_or(DEFAULT_QUERY);
         let rows = problems.resolve_rows(spec, surroundings);
         let given = PlanRows::from_spec(rows.as_ref(), spec);
-        let mut headers = problems.resolve_metadata(&HEADER_NAME_RULES, &self.headers, given, surroundings);
+        let mut headers =
+            problems.resolve_metadata(&HEADER_NAME_RULES, &self.headers, given, surroundings);
         problems.add_traceparent(&HEADER_NAME_RULES, spec, &mut headers);
         if matches!(given, PlanRows::Unreadable) {
             return (None, RequestFields::default());

@@ -2,7 +2,7 @@
 
 use plimsoll_engine::worker::{StopLevel, WorkerControl, WorkerInterval};
 use plimsoll_model::Time;
-use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::records::record::RecordedInterval;
 
 pub(crate) struct SoleWorkerControl {
     pub(crate) start: Option<Time>,

@@ -219,7 +219,7 @@ fn lenient_mode_enforces_stream_windows() {
     assert_eq!(peer.send_for_codes(&bytes), (None, overrun));
     peer.send(&request(3)).unwrap();
     assert_eq!(peer.server.answer_count(), 1);
-    // Before it has acknowledged SEND_SETTINGS, a client may assume the default window.
+    // Before it has acknowledged SETTINGS, a client may assume the default window.
     let mut peer = CannedPeer::without_settings(options);
     let mut greeting = http2::PREFACE.to_vec();
     write::settings(&mut greeting, &[]);

@@ -1,7 +1,7 @@
 //! A scripted server violates each rule whose violation a client can detect; the driver must respond with the
 //! error code that RFC 9113 names.
 //!
-//! Long because each rule of RFC 9113 that a server can break has a case of its own.
+//! This file is long because each rule of RFC 9113 that a server can break has a case of its own.
 
 use plimsoll_model::Outcome;
 use plimsoll_wire::http2::{ErrorCode, flags, kind, write};
@@ -68,7 +68,7 @@ fn many_continuations(frames: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the cases: bytes that follow SEND_SETTINGS, with calls on streams 1 and 3.
+/// Returns the cases: bytes that follow SETTINGS, with calls on streams 1 and 3.
 fn cases() -> Vec<Case> {
     let protocol = || Goaway(ErrorCode::PROTOCOL_ERROR);
     let size = || Goaway(ErrorCode::FRAME_SIZE_ERROR);
@@ -184,19 +184,19 @@ fn cases() -> Vec<Case> {
         case(
             "6.5",
             "SETTINGS on stream 1",
-            frame(kind::SEND_SETTINGS, 0, 1, &[]),
+            frame(kind::SETTINGS, 0, 1, &[]),
             protocol(),
         ),
         case(
             "6.5",
             "SETTINGS of 7 bytes",
-            frame(kind::SEND_SETTINGS, 0, 0, &[0; 7]),
+            frame(kind::SETTINGS, 0, 0, &[0; 7]),
             size(),
         ),
         case(
             "6.5",
             "acknowledging SETTINGS with a payload",
-            frame(kind::SEND_SETTINGS, flags::ACK, 0, &[0; 6]),
+            frame(kind::SETTINGS, flags::ACK, 0, &[0; 6]),
             size(),
         ),
         case(
@@ -651,7 +651,7 @@ fn first_frame_must_be_settings() {
         ("PING", frame(kind::PING, 0, 0, &[0; 8])),
         (
             "a SETTINGS acknowledgement",
-            frame(kind::SEND_SETTINGS, flags::ACK, 0, &[]),
+            frame(kind::SETTINGS, flags::ACK, 0, &[]),
         ),
         ("an unknown frame", frame(0xee, 0, 0, &[])),
         ("HEADERS", head(1)),
@@ -669,7 +669,7 @@ fn first_frame_must_be_settings() {
             "{what}"
         );
     }
-    // A first frame of invalid SEND_SETTINGS is still recognised as HTTP/2.
+    // A first frame of invalid SETTINGS is still recognised as HTTP/2.
     let mut client = Client::new(4);
     let error = client
         .receive(&[setting(4, 1 << 31), good_answer(1)].concat())

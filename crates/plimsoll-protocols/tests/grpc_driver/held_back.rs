@@ -11,7 +11,10 @@ const MESSAGE_SIZE: usize = 700_000;
 
 fn open_windows() -> Vec<u8> {
     let mut bytes = Vec::new();
-    write::settings(&mut bytes, &[(setting::INITIAL_WINDOW_SIZE, MAX_WINDOW_BYTES)]);
+    write::settings(
+        &mut bytes,
+        &[(setting::INITIAL_WINDOW_SIZE, MAX_WINDOW_BYTES)],
+    );
     write::window_update(&mut bytes, 0, MAX_WINDOW_BYTES - 65_535);
     bytes
 }
@@ -49,7 +52,10 @@ fn assert_output_bounded(mut client: Client, calls: usize, each: usize) {
         turns += 1;
     }
     assert_eq!((bytes, ended), (calls * each, calls));
-    assert!(turns >= calls * each / (MAX_UNSENT_BYTES + 20_000), "{turns}");
+    assert!(
+        turns >= calls * each / (MAX_UNSENT_BYTES + 20_000),
+        "{turns}"
+    );
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn ping_replies_are_not_payload() {
     );
     client.receive(&open_windows()).unwrap();
     let asked = (client.driver.payload_bytes() - carried) as usize;
-    // The output also contains a SEND_SETTINGS acknowledgement.
+    // The output also contains a SETTINGS acknowledgement.
     assert_eq!(client.out.len(), 17 + 9 + asked);
     assert!(asked > 15_000);
 }

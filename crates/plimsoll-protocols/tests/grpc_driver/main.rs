@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Creates a client that has received the server's SEND_SETTINGS and has `calls` calls in flight.
+    /// Creates a client that has received the server's SETTINGS and has `calls` calls in flight.
     fn with_calls(request_size: usize, settings: &[(u16, u32)], calls: u32) -> Client {
         let mut client = Client::new(request_size);
         client.greet(settings);
@@ -80,7 +80,7 @@ impl Client {
         client
     }
 
-    /// Receives the server's SEND_SETTINGS.
+    /// Receives the server's SETTINGS.
     fn greet(&mut self, settings: &[(u16, u32)]) {
         let mut greeting = Vec::new();
         write::settings(&mut greeting, settings);

@@ -69,7 +69,7 @@ fn metadata_limit_is_advertised_and_reported() {
                 let value = u32::from_be_bytes([s[2], s[3], s[4], s[5]]);
                 (u16::from_be_bytes([s[0], s[1]]), value)
             });
-            (head.kind() == http2::kind::SEND_SETTINGS)
+            (head.kind() == http2::kind::SETTINGS)
                 .then(|| list.find(|(name, _)| *name == setting::MAX_HEADER_LIST_SIZE))?
         });
         assert_eq!(settings, Some((setting::MAX_HEADER_LIST_SIZE, told)));

@@ -1,6 +1,6 @@
 //! Tests of complete connections with a conforming server.
 //!
-//! Long because each way in which a conversation can go has a test of its own.
+//! This file is long because each way in which a conversation can go has a test of its own.
 
 use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_wire::http2::{flags, kind, setting};
@@ -42,7 +42,7 @@ fn client_preface_announces_our_settings() {
         panic!("no WINDOW_UPDATE second");
     };
     assert_eq!(increment, 0x7fff_ffff - 65_535);
-    client.receive(&frame(kind::SEND_SETTINGS, 0, 0, &[])).unwrap();
+    client.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
     assert!(client.driver.is_ready());
     assert!(client.driver.capacity() > 1_000_000);
     assert_eq!(client.sent()[0].0.flags(), flags::ACK);
@@ -249,7 +249,7 @@ fn varied_session() -> Vec<u8> {
     bytes
 }
 
-/// The length of the SEND_SETTINGS that the session begins with. Bytes.
+/// The length of the SETTINGS that the session begins with. Bytes.
 const GREETING: usize = 15;
 
 fn receive_session(chunks: &[&[u8]]) -> (Vec<Event>, Vec<SentFrame>, bool) {

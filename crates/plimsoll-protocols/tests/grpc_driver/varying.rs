@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::template::{
-    MetadataField, MessageRenderer, RenderContext, RowOrder, Template, Variation, VaryingMessages,
+use plimsoll_model::rows::template::{
+    MessageRenderer, MetadataField, RenderContext, RowOrder, Template, Variation, VaryingMessages,
     VaryingMetadata,
 };
 use plimsoll_protocols::grpc::{MethodKind, StreamPace, StreamPlan};

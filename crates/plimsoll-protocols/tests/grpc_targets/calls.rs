@@ -7,8 +7,8 @@ use plimsoll_protocols::grpc::target::generated::score::score_service_client::Sc
 use plimsoll_protocols::grpc::target::generated::score::{JsonVector, ScoreResponse};
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
-use plimsoll_protocols::serving::reference::{ReferenceServer, ServeContext, default_flags};
-use plimsoll_protocols::serving::{ListenOptions, ResponseDelay, ResponseTiming, ServerStall};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, default_flags};
+use plimsoll_serving::{ListenOptions, ResponseDelay, ResponseTiming, ServerStall};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -379,6 +379,6 @@ async fn invalid_options_are_named() {
     };
     let error = none.start(place).err().unwrap();
     assert!(error.to_string().contains("at least 1"), "{error}");
-    let error = plimsoll_protocols::serving::runtime(Some(0)).unwrap_err();
+    let error = plimsoll_serving::runtime(Some(0)).unwrap_err();
     assert!(error.to_string().contains("workers"), "{error}");
 }

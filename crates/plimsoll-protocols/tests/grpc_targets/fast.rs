@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use plimsoll_protocols::grpc::target::fast::FastOptions;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
-use plimsoll_protocols::serving::reference::default_flags;
+use plimsoll_serving::reference::default_flags;
 use plimsoll_stack::certificates::CertificateOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

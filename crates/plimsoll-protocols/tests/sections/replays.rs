@@ -216,7 +216,7 @@ fn lines_give_methods_bodies_and_fields() {
     assert_eq!(call.method, "{{row.method}}");
     let parts = call.replayed.as_ref().expect("parts of lines");
     let variation = &call.varying.as_ref().expect("varying").variation;
-    let rendered = |template: &plimsoll_model::template::Template, number| {
+    let rendered = |template: &plimsoll_model::rows::template::Template, number| {
         let mut text = Vec::new();
         template.write(&variation.render_context(number, 0, 0), &mut text);
         String::from_utf8(text).expect("UTF-8")

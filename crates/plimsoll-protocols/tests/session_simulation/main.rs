@@ -11,16 +11,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
 };
-use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::WorkerShare;
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
     ArrivalModel, ArrivalSpacing, GoodputBounds, LoadPlan, LoadStage, RequestFields, Shard,
 };
-use plimsoll_model::record::{RecordedInterval, StageRecord};
+use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};

@@ -251,7 +251,9 @@ impl SimulatedServer for Stack {
             | StackFault::ApiCloses => {}
             StackFault::Garbage => append_frame(&mut out, Opcode::Text, b"nonsense"),
             StackFault::Binary => append_frame(&mut out, Opcode::Binary, b"x"),
-            StackFault::SocketCloses => append_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
+            StackFault::SocketCloses => {
+                append_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes())
+            }
             StackFault::Flood => {
                 for _ in 0..PINGS {
                     append_frame(&mut out, Opcode::Ping, b"");
@@ -286,7 +288,13 @@ impl SimulatedServer for Stack {
         }
     }
 
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if self.unread.remove(&peer) {
             actions.push(ServerAction::Read);
         }

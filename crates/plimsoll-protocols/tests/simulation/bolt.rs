@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{ServerAction, SimulatedPeer, SimulatedServer};
+use plimsoll_engine::transport::network::simulated::{
+    ServerAction, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_model::plan::ArrivalModel;
-use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::records::record::RecordedInterval;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::{

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
 };
-use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
 use plimsoll_model::plan::{
     ArrivalModel, ChainCheck, ConnectionReuse, LoadPlan, RecordLayer, ServerTrust, Target, TlsPlan,
 };
-use plimsoll_model::record::StageRecord;
+use plimsoll_model::records::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Driver, Http1Protocol, HttpCall, HttpRequest};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};

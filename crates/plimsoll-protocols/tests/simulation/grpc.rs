@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{ServerAction, SimulatedPeer, SimulatedServer};
-use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::template::{MessageRenderer, RenderContext, RowOrder, Variation, VaryingMessages};
+use plimsoll_engine::transport::network::simulated::{
+    ServerAction, SimulatedPeer, SimulatedServer,
+};
+use plimsoll_model::records::record::RecordedInterval;
+use plimsoll_model::rows::template::{
+    MessageRenderer, RenderContext, RowOrder, Variation, VaryingMessages,
+};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{

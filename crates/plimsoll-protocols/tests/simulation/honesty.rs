@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::NetworkConditions;
+use plimsoll_engine::transport::network::simulated::NetworkConditions;
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage};
-use plimsoll_model::record::{StageRecord, TimeHistogram};
+use plimsoll_model::records::record::{StageRecord, TimeHistogram};
 use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
 };
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, GoodputBounds, LoadPlan,
 };
-use plimsoll_model::record::{StageRecord, TimeHistogram};
+use plimsoll_model::records::record::{StageRecord, TimeHistogram};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest, ModelAnswers,

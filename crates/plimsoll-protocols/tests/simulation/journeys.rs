@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
-};
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::transport::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_engine::worker::WorkerShare;
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Shard;
-use plimsoll_model::record::{RecordedInterval, StageRecord};
+use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
 use plimsoll_protocols::http::HttpCall;
@@ -224,7 +224,7 @@ pause = "1ms"
 pub(super) fn step<'a>(
     record: &'a StageRecord,
     name: &str,
-) -> &'a plimsoll_model::record::StepRecord {
+) -> &'a plimsoll_model::records::record::StepRecord {
     let found = record.steps.iter().find(|step| step.name == name);
     found.unwrap()
 }
@@ -326,8 +326,9 @@ calls = 200
     };
     let record = run(&plan, 1, &mut shop);
     assert_eq!((record.due, record.ok()), (600, 600));
-    let mean =
-        |times: &plimsoll_model::record::TimeHistogram| times.histogram().unwrap().mean() / 1e6;
+    let mean = |times: &plimsoll_model::records::record::TimeHistogram| {
+        times.histogram().unwrap().mean() / 1e6
+    };
     // User n reaches step three 22 ms after its arrival and waits until the server thaws.
     let waits: f64 = (0..200)
         .map(|n| (1_000.0 - (f64::from(n) * 10.0 + 22.0)).max(0.0))

@@ -23,13 +23,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::simulated::{NetworkConditions, SimulatedNetwork, SimulatedServer};
 use plimsoll_engine::tls::TlsClient;
+use plimsoll_engine::transport::network::simulated::{
+    NetworkConditions, SimulatedNetwork, SimulatedServer,
+};
 use plimsoll_engine::worker::{Worker, WorkerShare};
 use plimsoll_model::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage, Shard,
 };
-use plimsoll_model::record::{RecordedInterval, StageRecord};
+use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::{Outcome, Time};
 
 use alone::SoleWorkerControl;
@@ -82,7 +84,11 @@ fn load(seed: u64) -> LoadPlan {
     let rate = pick(29, 20, 400) as f64;
     LoadPlan {
         arrivals,
-        stages: vec![LoadStage::constant_rate("steady", Duration::from_secs(1), rate)],
+        stages: vec![LoadStage::constant_rate(
+            "steady",
+            Duration::from_secs(1),
+            rate,
+        )],
         connections: pick(30, 1, 4) as u32,
         reuse: if chance(31, 4) {
             ConnectionReuse::Never

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
 };
 use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, Shard};
-use plimsoll_model::record::{RecordedInterval, StageRecord};
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::records::record::{RecordedInterval, StageRecord};
+use plimsoll_model::runs::run::IntervalRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest};
 
@@ -231,7 +231,8 @@ fn shards_match_one_worker_without_queueing() {
         let (_, one) = merge_shards(seed, &NetworkConditions::faultless(seed), &load, 1, 1);
         assert_eq!((one.due, one.ok()), (3 * rate as u64, 3 * rate as u64));
         for shards in [2, 3, 4, 12] {
-            let (_, several) = merge_shards(seed, &NetworkConditions::faultless(seed), &load, shards, 1);
+            let (_, several) =
+                merge_shards(seed, &NetworkConditions::faultless(seed), &load, shards, 1);
             assert_same_record(seed, &one, &several);
         }
     }

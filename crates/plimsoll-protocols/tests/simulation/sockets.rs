@@ -6,20 +6,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
-};
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::transport::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_engine::worker::WorkerShare;
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::plan::Shard;
-use plimsoll_model::record::{RecordedInterval, StageRecord};
+use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::{Outcome, Plan, Time};
 use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::journey::JourneyScenario;
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, close_payload, append_frame,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, append_frame, close_payload,
 };
 
 use super::journeys::{plan, step};
@@ -202,7 +202,13 @@ impl SimulatedServer for Rooms {
         actions.push(ServerAction::Send(answer.into_bytes()));
     }
 
-    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, _: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        _: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if self.sockets.contains_key(&peer) {
             let text = format!("news {tag}");
             actions.push(self.send(&text));

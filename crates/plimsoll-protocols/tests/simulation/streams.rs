@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{
+use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
 };
-use plimsoll_model::measure::Count;
+use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan};
-use plimsoll_model::record::StageRecord;
+use plimsoll_model::records::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventStream, Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme,

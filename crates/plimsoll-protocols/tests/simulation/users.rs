@@ -6,23 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
-};
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::transport::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_engine::worker::WorkerShare;
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard, Target};
-use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::template::{RowOrder, Template, Variation};
+use plimsoll_model::records::record::RecordedInterval;
+use plimsoll_model::rows::template::{RowOrder, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     AcceptsBodies, ConversationPlan, ConversationScenario, EventFormat, EventMatch, EventStream,
     Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelAnswers, VaryingBody,
     VaryingHttp,
 };
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, ErrorCode, Http2Frame, PREFACE, split_frame, write};
+use plimsoll_wire::http2::{
+    DEFAULT_MAX_FRAME_BYTES, ErrorCode, Http2Frame, PREFACE, split_frame, write,
+};
 use serde_json::Value;
 
 use super::{START, SoleWorkerControl, load, run_all_seeds, weather};
@@ -81,7 +83,8 @@ impl ChatModel {
             true if received.len() < PREFACE.len() && PREFACE.starts_with(&received) => received,
             true => {
                 let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
-                while let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME_BYTES).unwrap()
+                while let Some((head, payload)) =
+                    split_frame(&mut rest, DEFAULT_MAX_FRAME_BYTES).unwrap()
                 {
                     let stream = head.stream();
                     match Http2Frame::parse(head, payload).unwrap() {
@@ -331,7 +334,12 @@ fn assert_first_token_times(multiplexes: bool) {
         ..ChatModel::default()
     };
     let think = Duration::from_millis(300);
-    let mut total = run(NetworkConditions::faultless(1), think, all_users(), &mut model);
+    let mut total = run(
+        NetworkConditions::faultless(1),
+        think,
+        all_users(),
+        &mut model,
+    );
     assert_eq!(model.broken, [] as [String; 0]);
     let record = total.stage_mut(0).clone();
     let all = u64::from(USERS * TURNS);
@@ -382,7 +390,12 @@ fn unprocessed_turns_are_retried_once() {
                 retry,
                 ..all_users()
             };
-            let mut total = run(NetworkConditions::faultless(1), Duration::ZERO, load, &mut model);
+            let mut total = run(
+                NetworkConditions::faultless(1),
+                Duration::ZERO,
+                load,
+                &mut model,
+            );
             assert_eq!(model.broken, [] as [String; 0]);
             let record = total.stage_mut(0).clone();
             let retried = record.measures.counter(Count::CallsRetried);
@@ -400,7 +413,10 @@ fn unprocessed_turns_are_retried_once() {
                 };
                 assert_eq!(record.outcomes.get(code), u64::from(USERS), "{record:?}");
                 assert_eq!(retried, 0);
-                assert_eq!(record.measures.counter(Count::UsersFailed), u64::from(USERS));
+                assert_eq!(
+                    record.measures.counter(Count::UsersFailed),
+                    u64::from(USERS)
+                );
             }
         }
     }

@@ -96,7 +96,12 @@ impl Channels {
     }
 
     /// Queues a change for the server, if there is a connection.
-    fn queue_change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
+    fn queue_change(
+        &self,
+        changes: &mut Option<SubscriptionChanges>,
+        name: &str,
+        subscribed: bool,
+    ) {
         if let Some(changes) = changes {
             changes.insert(name.into(), subscribed);
             self.changed.notify_one();

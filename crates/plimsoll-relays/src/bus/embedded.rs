@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::channels::Channels;
 use super::{
-    BeginError, ChannelDirection, FramePosition, FrameStamp, MAX_HISTORY_FRAMES, LogPosition,
+    BeginError, ChannelDirection, FramePosition, FrameStamp, LogPosition, MAX_HISTORY_FRAMES,
     SessionStatus, Sink, Subscription, channel_name,
 };
 

@@ -205,7 +205,8 @@ impl Bus {
         }
     }
 
-    /// Returns at most [`MAX_HISTORY_FRAMES`] frames of the session's log, beginning with the frame at index `position`.
+    /// Returns at most [`MAX_HISTORY_FRAMES`] frames of the session's log, beginning with the frame at index
+    /// `position`.
     ///
     /// # Errors
     /// When the bus can't be reached.

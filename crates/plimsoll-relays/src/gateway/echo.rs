@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, append_frame,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, close_payload,
 };
 
 use super::GatewayOptions;

@@ -163,7 +163,11 @@ mod tests {
         for _ in 0..1000 {
             mailbox.on_message(&Bytes::new());
         }
-        assert_eq!(mailbox.take_contents().frames.len(), 2, "empty ones cost, too");
+        assert_eq!(
+            mailbox.take_contents().frames.len(),
+            2,
+            "empty ones cost, too"
+        );
     }
 
     /// Queued frames must not keep the bus's read buffer alive.

@@ -22,9 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_engine::fault;
-use plimsoll_protocols::serving::{
-    AsyncListener, BoundServer, PeerAddress, ServeError, TrustedProxies,
-};
+use plimsoll_serving::{AsyncListener, BoundServer, PeerAddress, ServeError, TrustedProxies};
 use plimsoll_wire::websocket::code;
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;

@@ -1,7 +1,9 @@
 //! The HTTP/1.1 request that opens a connection, and responses other than 101.
 
-use plimsoll_protocols::serving::{PeerAddress, TrustedProxies};
-use plimsoll_wire::http1::{BodyFraming, FieldSpace, Http1Error, RequestHead, append_response_head};
+use plimsoll_serving::{PeerAddress, TrustedProxies};
+use plimsoll_wire::http1::{
+    BodyFraming, FieldSpace, Http1Error, RequestHead, append_response_head,
+};
 use plimsoll_wire::websocket::{DeflateParameters, accept_key, is_client_key};
 use tokio::io::AsyncReadExt;
 

@@ -1,11 +1,11 @@
 //! The task of one session's socket: subscribes, answers 101, serves and closes.
 //!
-//! The task waits for four events at once: frames from the bus, bytes from the client, room to
-//! write, and the next ping. It holds at most one queue of frames, one page of the log, and as many
-//! reply bytes as a queue: a client that sends without reading is no longer read, and is closed if
-//! that persists.
+//! The task waits for four events at once: frames from the bus, bytes from the client, room to write, and the next
+//! ping. It holds at most `max_queue` bytes of frames, one page of the log of the session's frames that the bus keeps,
+//! and `max_queue` bytes of replies. A client that sends without reading is no longer read, and is closed if that
+//! persists.
 //!
-//! The file is long because all four events change the same state: the bytes to be written and the client's position.
+//! This file is long because all four events change the same state: the bytes to be written and the client's position.
 
 mod log;
 
@@ -22,7 +22,8 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use plimsoll_wire::websocket::{
-    DeflateParameters, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, code, append_frame,
+    DeflateParameters, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame,
+    close_payload, code,
 };
 
 use super::admission::{self, Admission, ResumePosition};
@@ -38,8 +39,9 @@ use crate::bus::{
 };
 use crate::client_address::ClientAddress;
 
-/// Maximum bytes of reply for each byte received: a message of seven bytes that is not JSON causes an error frame.
-const MAX_ANSWER_RATIO: usize = 16;
+/// Upper bound of reply bytes per byte received. The worst case is a message of seven bytes that is not JSON, which is
+/// answered with an error frame.
+const MAX_REPLY_BYTES_PER_BYTE_READ: usize = 16;
 const MIN_READ_BYTES: usize = 256;
 /// The code that reports a connection lost without a Close (RFC 6455 §7.4.1).
 const ABNORMAL_CLOSURE: u16 = 1006;
@@ -157,7 +159,7 @@ struct SessionSocket {
     reader: WebSocketReader,
     deflate: Option<DeflateParameters>,
     delivery: DeliveryPosition,
-    /// The part of `delivery` whose frames were written to the socket.
+    /// The position up to which frames have been written to the socket; `delivery` also counts frames still in `out`.
     written_up_to: DeliveryPosition,
     /// The last position that was recorded on the bus, if any.
     saved_position: Option<LogPosition>,
@@ -356,7 +358,8 @@ impl SessionSocket {
                     .options
                     .max_queue
                     .saturating_sub(self.reply_bytes);
-                let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ_BYTES, READ_BUFFER_BYTES);
+                let most =
+                    (room / MAX_REPLY_BYTES_PER_BYTE_READ).clamp(MIN_READ_BYTES, READ_BUFFER_BYTES);
                 if let Poll::Ready(got) = poll_read(stream, cx, most) {
                     return Poll::Ready(SocketEvent::Read(got));
                 }
@@ -569,8 +572,8 @@ impl SessionSocket {
         timer.reset(now + options.ping_interval);
     }
 
-    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken` is the delivered
-    /// position, if it is not that of the last frame.
+    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken`: the position up to which the client
+    /// has received frames, if the remaining output is not to count as delivered.
     async fn close_gracefully(
         &mut self,
         stream: &mut ClientStream,

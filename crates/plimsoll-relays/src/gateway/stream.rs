@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use plimsoll_protocols::serving::ServerStream;
+use plimsoll_serving::ServerStream;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -43,7 +43,10 @@ pub(super) async fn accept_tls(
         return Ok(Box::new(tcp));
     };
     let mut stream = TlsAcceptor::from(Arc::clone(config)).accept(tcp).await?;
-    stream.get_mut().1.set_buffer_limit(Some(MAX_TLS_BUFFER_BYTES));
+    stream
+        .get_mut()
+        .1
+        .set_buffer_limit(Some(MAX_TLS_BUFFER_BYTES));
     Ok(Box::new(stream))
 }
 

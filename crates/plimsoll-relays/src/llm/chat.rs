@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::completion::{
-    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_event, invalid_body_message, count_words,
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, count_words, invalid_body_message, put_event,
 };
 use super::openai::error_body;
 
@@ -70,7 +70,8 @@ fn read(
     body: &[u8],
     count: fn(&CompletionRequest) -> Result<usize, &'static str>,
 ) -> Result<ModelRequest, String> {
-    let request: CompletionRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
+    let request: CompletionRequest =
+        serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     let options = request.stream_options.as_ref();
     Ok(ModelRequest {
         prompt_tokens: count(&request)?,

@@ -215,7 +215,12 @@ pub(super) fn invalid_body_message(e: &serde_json::Error) -> String {
     format!("the body is not a request: {e}")
 }
 
-fn error_response(api: &ServedApi, status: StatusCode, reason: &'static str, message: &str) -> Response {
+fn error_response(
+    api: &ServedApi,
+    status: StatusCode,
+    reason: &'static str,
+    message: &str,
+) -> Response {
     let problem = Json((api.error_body)(message, status));
     (status, RefusalReason::extension(reason), problem).into_response()
 }

@@ -15,9 +15,9 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use plimsoll_protocols::serving::accepting::ConnectionHandler;
-use plimsoll_protocols::serving::proxy_header::ProxyHeaderError;
-use plimsoll_protocols::serving::{PeerAddress, ServerStream};
+use plimsoll_serving::accepting::ConnectionHandler;
+use plimsoll_serving::proxy_header::ProxyHeaderError;
+use plimsoll_serving::{PeerAddress, ServerStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 

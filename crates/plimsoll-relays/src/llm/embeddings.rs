@@ -4,7 +4,9 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, invalid_body_message, count_words};
+use super::completion::{
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, count_words, invalid_body_message,
+};
 use super::openai::error_body;
 
 /// Length of a vector.
@@ -25,7 +27,8 @@ struct EmbeddingRequest {
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: EmbeddingRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
+    let request: EmbeddingRequest =
+        serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     let inputs = match &request.input {
         Value::String(_) => 1,
         // A list of numbers is one text, given as its token ids.

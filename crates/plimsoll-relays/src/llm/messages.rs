@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::completion::{
-    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_named_event, invalid_body_message, count_words,
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, count_words, invalid_body_message,
+    put_named_event,
 };
 
 pub(super) static MESSAGES: ServedApi = ServedApi {
@@ -29,7 +30,8 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
     if !headers.contains_key("anthropic-version") {
         return Err("anthropic-version: the header field is missing".to_owned());
     }
-    let request: MessageRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
+    let request: MessageRequest =
+        serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     if request.messages.is_empty() {
         return Err("messages: an empty list".to_owned());
     }

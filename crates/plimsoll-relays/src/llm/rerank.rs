@@ -1,14 +1,16 @@
-//! The API that ranks documents by a query. The ranking keeps the order of the documents.
+//! A simulated rerank API: it always ranks the documents in the order in which they were sent.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, invalid_body_message, count_words};
+use super::completion::{
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, count_words, invalid_body_message,
+};
 use super::openai::error_body;
 
-/// The API, still without a path.
-const RANKING: ServedApi = ServedApi {
+/// The properties that the API has under either path.
+const RERANK_BASE: ServedApi = ServedApi {
     path: "",
     read,
     begin: |info| Box::new(RankWriter(info)),
@@ -17,13 +19,13 @@ const RANKING: ServedApi = ServedApi {
 
 pub(super) static RERANK: ServedApi = ServedApi {
     path: "/v1/rerank",
-    ..RANKING
+    ..RERANK_BASE
 };
 
 /// The same API under a path that some services use.
 pub(super) static BARE_RERANK: ServedApi = ServedApi {
     path: "/rerank",
-    ..RANKING
+    ..RERANK_BASE
 };
 
 /// The parameters of a request; other keys are ignored.
@@ -35,7 +37,8 @@ struct RankRequest {
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: RankRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
+    let request: RankRequest =
+        serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     if request.documents.is_empty() {
         return Err("documents: an empty list".to_owned());
     }

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::completion::{
-    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_named_event, invalid_body_message, count_words,
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, count_words, invalid_body_message,
+    put_named_event,
 };
 use super::openai::error_body;
 
@@ -27,7 +28,8 @@ struct ResponseRequest {
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: ResponseRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
+    let request: ResponseRequest =
+        serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     let input = match &request.input {
         Some(input @ Value::String(_)) => input,
         Some(input @ Value::Array(items)) if !items.is_empty() => input,

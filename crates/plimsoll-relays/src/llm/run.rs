@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Llm;
 use super::frames::RunOutcome;
 use crate::bus::{
-    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, MAX_HISTORY_FRAMES,
-    LogPosition, RENEW_INTERVAL, RunOffer, RunStatus, Sink, Subscription,
+    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, LogPosition,
+    MAX_HISTORY_FRAMES, RENEW_INTERVAL, RunOffer, RunStatus, Sink, Subscription,
 };
 
 /// How long the delivery of a run's last frame is retried while the bus is down.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::LocalResourceError;
-use plimsoll_protocols::serving::pages::{self, Request, Response, StatusCode, header};
-use plimsoll_protocols::serving::runtime;
+use plimsoll_engine::transport::address::LocalResourceError;
+use plimsoll_serving::pages::{self, Request, Response, StatusCode, header};
+use plimsoll_serving::runtime;
 use tokio::task::spawn_blocking;
 
 use super::metrics::SidecarMetrics;
@@ -38,8 +38,9 @@ pub(super) fn start(
             let (metrics, names) = (Arc::clone(&metrics), Arc::clone(&names));
             let stopping = stop.load(Ordering::Relaxed);
             // Runs on a blocking thread, because probing upstreams blocks.
-            let made =
-                spawn_blocking(move || handle_request(request.uri().path(), &metrics, &names, stopping));
+            let made = spawn_blocking(move || {
+                handle_request(request.uri().path(), &metrics, &names, stopping)
+            });
             async {
                 // The panic has already been reported.
                 made.await
@@ -103,7 +104,12 @@ fn find_unreachable_route(
         let mut lack = route.missing_resource();
         let is_alive = addresses.any(|address| {
             let connected = connect(address);
-            lack = lack.or_else(|| connected.as_ref().err().and_then(LocalResourceError::from_io_error));
+            lack = lack.or_else(|| {
+                connected
+                    .as_ref()
+                    .err()
+                    .and_then(LocalResourceError::from_io_error)
+            });
             connected.is_ok()
         });
         let why = match lack {

@@ -3,9 +3,9 @@
 //! The low bits of an id are the call's index in the table, so an answer's call is found without a search. An id is not
 //! reused for a long time.
 
-use plimsoll_engine::slab::GenerationalSlab;
+use plimsoll_engine::structures::slab::GenerationalSlab;
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::FrameFlavor;
+use plimsoll_protocols::interface::relayed::FrameFlavor;
 
 /// A call in flight and the client that gets its answer.
 #[derive(Clone, Copy, Debug)]

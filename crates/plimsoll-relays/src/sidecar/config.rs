@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_model::units::{ByteSize, Period};
-use plimsoll_protocols::registry::{RelayCodec, RELAYED_PROTOCOLS};
-use plimsoll_protocols::relayed::{CodecOptions, RelayProtocol, Watchdog};
+use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_protocols::interface::relayed::{CodecOptions, RelayProtocol, Watchdog};
+use plimsoll_protocols::registry::{RELAYED_PROTOCOLS, RelayCodec};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
@@ -83,7 +83,7 @@ pub struct RouteConfig {
     /// Calls in flight on each connection. When all connections are full, a further call is
     /// answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
-    /// gRPC: calls in flight on one client's connection, advertised in SEND_SETTINGS. Streams above it
+    /// gRPC: calls in flight on one client's connection, advertised in SETTINGS. Streams above it
     /// are refused, and more resets than that within a second end the connection. Default 1000.
     pub max_streams: Option<u32>,
     /// gRPC: how long a call may consist of header fields alone while no answer has begun. Default
@@ -301,7 +301,9 @@ impl RouteConfig {
 
     /// Returns the largest frame in bytes.
     fn max_frame(&self) -> usize {
-        let given = self.max_frame.map_or(DEFAULT_MAX_FRAME_BYTES, |size| size.0);
+        let given = self
+            .max_frame
+            .map_or(DEFAULT_MAX_FRAME_BYTES, |size| size.0);
         usize::try_from(given).unwrap_or(usize::MAX)
     }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_protocols::interface::relayed::RejectReason;
 
 use crate::metrics::{
     self, Counter, Family, Gauge, Labels, LatencyHistogram, Registry, Unit, labels,

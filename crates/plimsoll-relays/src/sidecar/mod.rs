@@ -27,9 +27,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use plimsoll_engine::poller::Waker;
+use plimsoll_engine::transport::poller::Waker;
 use plimsoll_engine::{Address, Clock, defect};
-use plimsoll_protocols::relayed::Watchdog;
+use plimsoll_protocols::interface::relayed::Watchdog;
 
 use access_log::AccessLog;
 pub use config::{FaultConfig, RouteConfig, SidecarConfig, TlsFiles, TlsVersionSpec, UpstreamTls};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::address::{LocalResourceError, look_up};
+use plimsoll_engine::transport::address::{LocalResourceError, look_up};
 use plimsoll_engine::{Address, defect};
 use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
@@ -151,7 +151,7 @@ pub(super) struct RouteUpstreams {
 }
 
 impl RouteUpstreams {
-    /// Creates the entry without a lookup. `failures` counts failed lookups.
+    /// Creates the upstreams of a route, without looking up their names yet. `failures` counts failed lookups.
     pub(super) fn new(route: &str, upstreams: &[Upstream], failures: Counter) -> RouteUpstreams {
         RouteUpstreams {
             route: route.to_owned(),

@@ -8,10 +8,10 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use plimsoll_engine::Address;
+use plimsoll_protocols::interface::relayed::{RelayMode, Watchdog};
 use plimsoll_protocols::registry::RelayCodec;
-use plimsoll_protocols::relayed::{RelayMode, Watchdog};
-use plimsoll_protocols::serving::unix::{self, SocketFile};
-use plimsoll_protocols::serving::{ListenOptions, TrustedProxies};
+use plimsoll_serving::unix::{self, SocketFile};
+use plimsoll_serving::{ListenOptions, TrustedProxies};
 
 use super::SidecarError;
 use super::access_log::AccessLog;
@@ -186,7 +186,10 @@ fn listen_error(route: &ActiveRoute, e: &io::Error) -> SidecarError {
 }
 
 /// Opens the route's codec; returns `None` if the protocol has no frames.
-fn open_codec(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<RelayCodec>, SidecarError> {
+fn open_codec(
+    route: &RouteConfig,
+    watchdog: &Watchdog,
+) -> Result<Option<RelayCodec>, SidecarError> {
     let RelayMode::Frames { open, .. } = route.protocol.mode else {
         return Ok(None);
     };

@@ -93,7 +93,8 @@ impl Transport {
                 // The library accepts a resumed peer by the certificates of the original session,
                 // so their expiry is checked here.
                 let shown = session.peer_certificates().unwrap_or_default();
-                validity::check_not_expired(shown.iter().map(AsRef::as_ref)).map_err(tls_io_error)?;
+                validity::check_not_expired(shown.iter().map(AsRef::as_ref))
+                    .map_err(tls_io_error)?;
             }
             let plain = state.plaintext_bytes_to_read();
             if plain > 0 {

@@ -29,15 +29,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use plimsoll_engine::poller::{Interest, PollEvents, Poller, Waker};
-use plimsoll_engine::slab::GenerationalSlab;
+use plimsoll_engine::structures::slab::GenerationalSlab;
+use plimsoll_engine::transport::poller::{Interest, PollEvents, Poller, Waker};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::{FrameInfo, RejectReason};
-use plimsoll_protocols::serving::AcceptFailures;
-use plimsoll_protocols::serving::proxy_header::{
-    HEADER_LIMIT, ProxyHeaderError, ProxyHeaderReader,
-};
+use plimsoll_protocols::interface::relayed::{FrameInfo, RejectReason};
+use plimsoll_serving::AcceptFailures;
+use plimsoll_serving::proxy_header::{HEADER_LIMIT, ProxyHeaderError, ProxyHeaderReader};
 
 use super::access_log::AccessLog;
 use super::calls::UpstreamCalls;
@@ -120,8 +118,9 @@ struct RelayConnection {
     is_held: bool,
     /// When the next request began to wait, or [`Time::NEVER`].
     held_since: Time,
-    /// Upper bound of the unsent bytes that reply to the upstream's own messages (heartbeats, PING, SEND_SETTINGS). Unsent
-    /// requests don't stop the upstream from being read, because it may read them only once its answers are read.
+    /// Upper bound of the unsent bytes that reply to the upstream's own messages (heartbeats, PING, SETTINGS).
+    /// Unsent requests don't stop the upstream from being read, because it may read them only once its answers are
+    /// read.
     reply_bytes: usize,
     /// Bytes still to be dropped of a frame that exceeds the limit.
     skip: usize,

@@ -10,7 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use plimsoll_wire::websocket::{Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_masked_frame};
+use plimsoll_wire::websocket::{
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_masked_frame,
+};
 
 /// Upper bound for every wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);

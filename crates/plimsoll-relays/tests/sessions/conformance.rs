@@ -4,7 +4,7 @@
 //! Each case is what one side sends and must receive: echoes, and the peer's close. Every case is
 //! sent at once, byte by byte, and cut in the middle.
 //!
-//! Long because each rule of RFC 6455 has a case of its own, on both sides.
+//! This file is long because each rule of RFC 6455 has a case of its own, on both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
     DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketFrameHeader,
-    WebSocketMessage, WebSocketReader, accept_key, client_key, close_payload, append_frame,
-    append_masked_frame,
+    WebSocketMessage, WebSocketReader, accept_key, append_frame, append_masked_frame, client_key,
+    close_payload,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

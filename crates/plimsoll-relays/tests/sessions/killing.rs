@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_model::measure::Count;
-use plimsoll_model::record::StageRecord;
+use plimsoll_model::metrics::measure::Count;
+use plimsoll_model::records::record::StageRecord;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 use tokio::net::{TcpListener, TcpStream};

@@ -1,19 +1,19 @@
 //! The load generator against the stack, and against servers that lose, duplicate and reorder
 //! tokens or send nothing: it must not count any of that as success.
 //!
-//! Long because each way of losing a token has a server of its own.
+//! This file is long because each way of losing a token has a server of its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_engine::{Observation, RunRole, StopFlag};
 use plimsoll_model::Outcome;
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
     ArrivalModel, ArrivalSpacing, CallPlan, GoodputBounds, LoadPlan, LoadStage, Plan,
     RequestFields, Target, WatchedProcess,
 };
-use plimsoll_model::record::StageRecord;
+use plimsoll_model::records::record::StageRecord;
 use plimsoll_model::spec::parse_target;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
 use plimsoll_relays::gateway::GatewayOptions;
@@ -108,7 +108,7 @@ impl SessionLoad {
             watch: WatchedProcess::Nothing,
             profile: None,
             seed: 7,
-            labels: plimsoll_model::labels::Labels::new(),
+            labels: plimsoll_model::formats::labels::Labels::new(),
             keep_requests: false,
             span_sample: 0,
         };

@@ -175,7 +175,10 @@ async fn redis_auth_error_is_immediate() {
     assert!(reason.contains("cluster support disabled"), "{reason}");
     // A missing server is no permanent error: it may still start.
     let absent = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
-    let error = absent.wait_until_ready(Duration::from_millis(200)).await.unwrap_err();
+    let error = absent
+        .wait_until_ready(Duration::from_millis(200))
+        .await
+        .unwrap_err();
     assert!(matches!(error, BusError::Unreachable { .. }), "{error}");
 }
 

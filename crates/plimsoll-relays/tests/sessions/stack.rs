@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_protocols::serving::ListenOptions;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats};
 use plimsoll_relays::token::TokenKeys;
+use plimsoll_serving::ListenOptions;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

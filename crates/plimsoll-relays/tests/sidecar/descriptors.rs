@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use plimsoll_protocols::bolt::{FrameLayout, Status};
-use plimsoll_protocols::serving::runtime;
 use plimsoll_relays::bus::{Bus, RedisOptions};
 use plimsoll_relays::sidecar::SidecarConfig;
+use plimsoll_serving::runtime;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::by_itself::{is_run_by_itself, unchanged};

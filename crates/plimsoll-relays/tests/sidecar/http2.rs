@@ -7,8 +7,8 @@ use std::time::Duration;
 use plimsoll_protocols::grpc::check::{CHECK_CASES, EchoCheck, run};
 use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
 use plimsoll_protocols::grpc::target::echo::EchoOptions;
-use plimsoll_protocols::serving::reference::default_flags;
-use plimsoll_protocols::serving::runtime;
+use plimsoll_serving::reference::default_flags;
+use plimsoll_serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};

@@ -33,8 +33,8 @@ use std::time::Duration;
 use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::target::BoltOptions;
 use plimsoll_protocols::bolt::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status};
-use plimsoll_protocols::serving::reference::{ReferenceServer, ServeContext, default_flags};
-use plimsoll_protocols::serving::{ListenOptions, runtime};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, default_flags};
+use plimsoll_serving::{ListenOptions, runtime};
 
 use support::{admin_page, certificates, eventually, files, route, sidecar};
 
@@ -98,7 +98,9 @@ impl BoltClient {
     /// Returns layout, kind, id and content of the next frame.
     fn next_frame(&mut self) -> (FrameLayout, BoltFrameKind, u32, Vec<u8>) {
         loop {
-            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap() {
+            if let Some((frame, length)) =
+                BoltFrame::parse(&self.bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap()
+            {
                 let seen = (frame.layout, frame.kind, frame.id, frame.content.to_vec());
                 self.bytes.drain(..length);
                 return seen;
@@ -243,7 +245,11 @@ fn upstream_failures_answered_and_counted() {
     let mut got = [0u8; 40];
     held.read_exact(&mut got).unwrap();
     let mut wire = Vec::new();
-    let late = BoltFrame::parse(&got, DEFAULT_MAX_CONTENT_BYTES).unwrap().unwrap().0.id;
+    let late = BoltFrame::parse(&got, DEFAULT_MAX_CONTENT_BYTES)
+        .unwrap()
+        .unwrap()
+        .0
+        .id;
     for id in [late, 12345] {
         BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success).write(&mut wire);
     }

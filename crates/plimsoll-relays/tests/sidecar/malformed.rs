@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use plimsoll_protocols::grpc::target::echo::EchoOptions;
-use plimsoll_protocols::serving::reference::default_flags;
+use plimsoll_serving::reference::default_flags;
 use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};

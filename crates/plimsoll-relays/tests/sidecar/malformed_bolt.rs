@@ -58,7 +58,9 @@ fn serve_connection(mut stream: TcpStream, answer: fn(BoltFrame<'_>, &mut Vec<u8
         bytes.extend_from_slice(&buffer[..read]);
         let mut at = 0;
         let mut holds = false;
-        while let Some((frame, length)) = BoltFrame::parse(&bytes[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap() {
+        while let Some((frame, length)) =
+            BoltFrame::parse(&bytes[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap()
+        {
             at += length;
             if answer(frame, &mut answers).is_none() {
                 return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_protocols::bolt::{FrameLayout, Status};
-use plimsoll_protocols::serving::runtime;
+use plimsoll_serving::runtime;
 
 use super::by_itself::{in_own_network, is_run_by_itself};
 use super::descriptors::wait_for_bus_error;

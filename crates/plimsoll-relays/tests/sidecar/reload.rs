@@ -52,7 +52,11 @@ fn held(listener: &TcpListener) -> (BoltClient, u32) {
 fn next_request_id(held: &mut BoltClient) -> u32 {
     let mut wire = [0; 40];
     std::io::Read::read_exact(&mut held.stream, &mut wire).unwrap();
-    BoltFrame::parse(&wire, DEFAULT_MAX_CONTENT_BYTES).unwrap().unwrap().0.id
+    BoltFrame::parse(&wire, DEFAULT_MAX_CONTENT_BYTES)
+        .unwrap()
+        .unwrap()
+        .0
+        .id
 }
 
 fn send_answer(held: &mut BoltClient, id: u32) {

@@ -102,7 +102,10 @@ impl Section {
     }
 
     fn write_row(&self, out: &mut String, cells: &[String]) {
-        let cells: Vec<String> = cells.iter().map(|text| escape_cell(&shorten(text))).collect();
+        let cells: Vec<String> = cells
+            .iter()
+            .map(|text| escape_cell(&shorten(text)))
+            .collect();
         let _ = if self.head.is_empty() {
             writeln!(out, "- {}", cells.join(" "))
         } else {

@@ -1,10 +1,10 @@
 //! One measurement of a folder: its entry in lists, and its figures for the history.
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 use plimsoll_model::objective::{self, RunVerdict};
-use plimsoll_model::run::header::LoopKind;
-use plimsoll_model::run::{Labels, MachineFacts, Run, RunOverview, RunState, Timestamp};
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::header::LoopKind;
+use plimsoll_model::runs::run::{Labels, MachineFacts, Run, RunOverview, RunState, Timestamp};
 use plimsoll_model::search::SearchRecord;
 
 use crate::quantity::{exact_rate, plural, share};
@@ -121,7 +121,12 @@ impl FolderItem {
         let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
         FolderItem {
             what: lanes.join(", "),
-            ..FolderItem::without_figures(id, FolderItemKind::Lanes, &record.name, record.started_at)
+            ..FolderItem::without_figures(
+                id,
+                FolderItemKind::Lanes,
+                &record.name,
+                record.started_at,
+            )
         }
     }
 
@@ -146,7 +151,12 @@ impl FolderItem {
             stands: record.finding.as_ref().is_some_and(|f| f.confirmed),
             verdict,
             rate_per_s: line,
-            ..FolderItem::without_figures(id, FolderItemKind::Search, &record.name, record.started_at)
+            ..FolderItem::without_figures(
+                id,
+                FolderItemKind::Search,
+                &record.name,
+                record.started_at,
+            )
         }
     }
 
@@ -169,7 +179,12 @@ impl FolderItem {
     }
 
     /// Creates the entry of a measurement without figures.
-    fn without_figures(id: String, kind: FolderItemKind, name: &str, began: Timestamp) -> FolderItem {
+    fn without_figures(
+        id: String,
+        kind: FolderItemKind,
+        name: &str,
+        began: Timestamp,
+    ) -> FolderItem {
         FolderItem {
             id,
             kind,

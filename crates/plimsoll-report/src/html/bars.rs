@@ -97,7 +97,10 @@ impl BarChart {
 
 impl BarSegment {
     fn draw(&self, x: &AxisScale, y: f64) -> Markup {
-        let (from, to) = (x.position(self.from.min(self.to)), x.position(self.from.max(self.to)));
+        let (from, to) = (
+            x.position(self.from.min(self.to)),
+            x.position(self.from.max(self.to)),
+        );
         html! {
             rect class={ "fill c" (self.colour % 6) } opacity=(if self.is_pale { "0.28" } else { "0.85" })
                 x=(px(from)) y=(px(y)) rx="2" width=(px((to - from).max(1.0))) height="11" { title { (self.title) } }

@@ -112,7 +112,9 @@ impl AxisScale {
     /// Returns about `most` round values within the scale, formatted by `show`.
     pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<AxisMark> {
         let ticks = self.ticks(most).into_iter();
-        ticks.map(|value| (self.position(value), show(value))).collect()
+        ticks
+            .map(|value| (self.position(value), show(value)))
+            .collect()
     }
 
     /// Returns about `most` round values within the scale.

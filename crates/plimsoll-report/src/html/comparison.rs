@@ -1,18 +1,18 @@
 //! The page of a comparison of two groups of runs.
 
 use maud::{Markup, html};
-use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::RunState;
+use plimsoll_model::records::record::StageRecord;
+use plimsoll_model::runs::run::RunState;
 
 use super::RunView;
 use super::bars::{self, BarChart, BarSegment};
-use super::chart::{LegendKey, legend, format_tick};
+use super::chart::{LegendKey, format_tick, legend};
 use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, page, section as part};
 use super::spectrum::{self, SpectrumCalls};
 use super::tables;
 use crate::compare::{Comparison, ComparisonRow};
-use crate::table::TextTable;
-use crate::totals;
+use crate::sections::table::TextTable;
+use crate::sections::totals;
 
 /// Returns the page that compares the runs `a` with the runs `b`.
 pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
@@ -24,7 +24,7 @@ pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
         (plans(c))
         (runs(a, b))
         @for (name, side) in [("A", a), ("B", b)] {
-            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, &crate::facts::repeat_command("run", &first.run.dir))) }
+            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, &crate::sections::facts::repeat_command("run", &first.run.dir))) }
         }
     };
     page(&format!("{} against {}", c.a.name, c.b.name), &body)

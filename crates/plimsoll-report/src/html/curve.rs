@@ -1,4 +1,5 @@
-//! The load-line curve: latency against rate with a mark for each trial, and the load line.
+//! The load-line curve: latency against rate with a mark for each trial, and the load line (the highest rate that meets
+//! the objectives).
 
 use maud::{Markup, html};
 use plimsoll_model::objective;
@@ -104,7 +105,11 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
 }
 
 /// Draws the load line with its bounds.
-fn draw_load_line(frame: &PlotArea, x: &AxisScale, finding: &plimsoll_model::search::SearchResult) -> Markup {
+fn draw_load_line(
+    frame: &PlotArea,
+    x: &AxisScale,
+    finding: &plimsoll_model::search::SearchResult,
+) -> Markup {
     let Some(at) = finding.line_per_s else {
         return html! {};
     };

@@ -1,4 +1,4 @@
-//! Flame graphs: of a run's profile, and of the functions that a rung of a ladder adds to the first one.
+//! Flame graphs: of a run's profile, and of the functions that a rung (variant) of a ladder adds to the first one.
 //!
 //! The library `inferno` lays the frames out and escapes their names. Only the frames of its document are used: they
 //! have no scripts, and its styles would apply to the whole page.
@@ -8,17 +8,17 @@ use std::path::Path;
 use inferno::flamegraph::color::BasicPalette;
 use inferno::flamegraph::{self, Options, Palette};
 use maud::{Markup, PreEscaped, html};
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::profile::{FoldedStacks, RunProfile};
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::runs::profile::{FoldedStacks, RunProfile};
 
 use super::RunView;
 use super::page::section;
 use super::tables;
-use crate::profile::{
-    DIFFERENCES_NOTE, LadderProfiles, MAX_PAGE_FUNCTIONS, SHARES_NOTE, sampling_facts, functions, heading,
-    measured_us, rung_facts, format_samples,
+use crate::sections::profile::{
+    DIFFERENCES_NOTE, LadderProfiles, MAX_PAGE_FUNCTIONS, SHARES_NOTE, format_samples, functions,
+    heading, measured_us, rung_facts, sampling_facts,
 };
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 
 /// Width for which names are shortened, in the graph's units (CSS pixels). On narrower screens the graph scrolls.
 const GRAPH_WIDTH_PX: usize = 1000;

@@ -8,9 +8,11 @@ use super::chart::{
     AxisMark, AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, y_axis,
 };
 use super::page::{figure, page, section as part};
-use crate::facts;
-use crate::history::{FolderItem, FolderItemKind, HistoryMetric, HistorySeries, history, describe_method};
+use crate::history::{
+    FolderItem, FolderItemKind, HistoryMetric, HistorySeries, describe_method, history,
+};
 use crate::quantity::{count, exact_rate, or_dash, plural, rate, time};
+use crate::sections::facts;
 
 /// Minimum number of measurements in a series for which the page states that nothing changed.
 const MIN_JUDGED_RUNS: usize = 10;

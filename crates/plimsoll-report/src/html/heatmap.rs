@@ -6,13 +6,13 @@ use plimsoll_model::statistics::quantile::quantile;
 
 use super::RunView;
 use super::chart::{
-    AxisScale, LegendKey, PlotArea, legend, path, px, format_tick, short_time, x_axis, y_axis,
+    AxisScale, LegendKey, PlotArea, format_tick, legend, path, px, short_time, x_axis, y_axis,
 };
 use super::page::{figure, section as part};
 use super::tables;
 use super::timeline::TimelineColumn;
 use crate::quantity::{count, or_dash, rate, time};
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 
 /// The height of the area with the rates.
 const RATES_HEIGHT: f64 = 92.0;

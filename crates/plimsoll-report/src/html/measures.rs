@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use super::RunView;
 use super::page::section;
 use super::tables::{facts_table, merged_times, times_table};
-use crate::measures::{
-    CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving_callers, protocol_facts, describe_distribution, timed_callers_name,
-    times,
+use crate::sections::measures::{
+    CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving_callers,
+    describe_distribution, protocol_facts, timed_callers_name, times,
 };
 
 /// Returns the section about the messages of streams.
@@ -34,7 +34,9 @@ pub(super) fn protocol_sections(views: &[RunView]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
-        let own = protocol_facts(&view.run).into_iter().chain(describe_distribution(&view.run));
+        let own = protocol_facts(&view.run)
+            .into_iter()
+            .chain(describe_distribution(&view.run));
         facts_shown.extend(own.map(|fact| (view.with_run_name(fact.name), fact)));
         if let Some(measures) = &view.run.summary.total.measures {
             let own = times(measures).into_iter();
@@ -45,8 +47,9 @@ pub(super) fn protocol_sections(views: &[RunView]) -> Markup {
         return html! {};
     }
     let asks = |(_, fact): &(String, CountFact)| fact.name == timed_callers_name();
-    let arrived =
-        |view: &RunView| arriving_callers(&view.run).is_some_and(|callers| callers.name() == timed_callers_name());
+    let arrived = |view: &RunView| {
+        arriving_callers(&view.run).is_some_and(|callers| callers.name() == timed_callers_name())
+    };
     let are_all = |name: &str| facts_shown.iter().all(|(_, fact)| fact.name == name);
     let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
         (capitalise(timed_callers_name()), TOKENS_NOTE)

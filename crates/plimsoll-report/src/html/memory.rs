@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::RunView;
 use super::page::section;
 use super::tables;
-use crate::memory::{MEMORY_NOTE, describe_open_connections, table};
+use crate::sections::memory::{MEMORY_NOTE, describe_open_connections, table};
 
 pub(super) fn memory(views: &[RunView]) -> Markup {
     let known = views.iter();

@@ -1,11 +1,11 @@
 //! The frame of a report's page: its header, its style, and the verdict at the top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::run::{CommonConditions, Run, Timestamp, version_name};
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::runs::run::{CommonConditions, Run, Timestamp, version_name};
 
 use super::chart::PlotArea;
-use crate::facts;
+use crate::sections::facts;
 
 /// The tone of a verdict, which determines its colour and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! Means can be added, but percentiles can't, so the chart shows means; the table also shows the percentiles.
 
 use maud::{Markup, html};
-use plimsoll_model::run::TimesSummary;
-use plimsoll_model::run::summary::PhasesSummary;
+use plimsoll_model::runs::run::TimesSummary;
+use plimsoll_model::runs::run::summary::PhasesSummary;
 
 use super::RunView;
 use super::bars::{BarChart, BarRow, BarSegment};

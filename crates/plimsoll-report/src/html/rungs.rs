@@ -1,14 +1,16 @@
-//! The chart of a ladder: the costs that each rung adds to the first one, with intervals.
+//! The chart of a ladder: the costs that each rung (variant) adds to the first one, with intervals.
 
 use maud::{Markup, html};
-use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
+use plimsoll_model::comparisons::ladder::{AddedCost, LadderMetric, LadderRecord};
 
 use super::bars::{BarChart, BarRow, BarSegment};
 use super::chart::short_time;
 use super::page::{figure, section as part};
 use super::tables;
-use crate::ladder::{MetricGroup, format_added, confidence_percent, groups, metrics, connection_costs};
-use crate::table::TextTable;
+use crate::ladder::{
+    MetricGroup, confidence_percent, connection_costs, format_added, groups, metrics,
+};
+use crate::sections::table::TextTable;
 
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
     let shown: Vec<LadderMetric> = metrics(ladder)

@@ -2,7 +2,7 @@
 //! much space as the middle.
 
 use maud::{Markup, html};
-use plimsoll_model::record::{StageRecord, TimeHistogram};
+use plimsoll_model::records::record::{StageRecord, TimeHistogram};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use super::RunView;
@@ -12,7 +12,7 @@ use super::chart::{
 use super::page::figure;
 use super::tables;
 use crate::quantity::{or_dash, time};
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 
 /// Number of points in each decade of the scale.
 const POINTS_PER_DECADE: u32 = 24;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use maud::{Markup, html};
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::ladder::throughput::IntervalEstimate;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::throughput::IntervalEstimate;
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::objective::RunVerdict;
 
@@ -13,9 +13,9 @@ use super::chart::format_tick;
 use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, section as part};
 use super::tables;
 use crate::quantity::{count, rate};
+use crate::sections::table::TextTable;
 use crate::sweep::links::{SweepLink, links};
-use crate::sweep::{format_in_unit, notes, percent, speed, format_estimate, table, describe_limit};
-use crate::table::TextTable;
+use crate::sweep::{describe_limit, format_estimate, format_in_unit, notes, percent, speed, table};
 
 type LinkFigure = fn(&SweepLink) -> Option<IntervalEstimate>;
 /// Formats a figure with its unit.
@@ -72,7 +72,7 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
         (tables::table_section("The configurations", "", &table(&links)))
         @if let Some(limits) = &record.limits { (limit_section(limits)) }
-        (tables::plan(plan, &record.name, &crate::facts::repeat_command("sweep", dir)))
+        (tables::plan(plan, &record.name, &crate::sections::facts::repeat_command("sweep", dir)))
     };
     page::page(&format!("{}: the sweep", record.name), &body)
 }

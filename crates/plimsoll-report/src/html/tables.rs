@@ -1,17 +1,20 @@
 //! The tables of a report, and the plan with the command that repeats the run.
 
 use maud::{Markup, html};
-use plimsoll_model::run::{Run, StageSummary, TimesSummary};
+use plimsoll_model::runs::run::{Run, StageSummary, TimesSummary};
 use plimsoll_model::search::{SearchRecord, TrialVerdict};
 
 use super::RunView;
 use super::page::section;
-use crate::measures::{CountFact, table as times_of};
 use crate::quantity::{bytes, count, or_dash};
-use crate::rotation::sentence;
 use crate::search::{self as found, trials_by_rate};
-use crate::table::TextTable;
-use crate::{addresses, ends, errors, shards, slowest, steps, times, totals};
+use crate::sections::measures::{CountFact, table as times_of};
+use crate::sections::rotation::sentence;
+use crate::sections::table::TextTable;
+use crate::{
+    sections::addresses, sections::ends, sections::errors, sections::shards, sections::slowest,
+    sections::steps, sections::times, sections::totals,
+};
 
 /// Returns a table; the first cell of a row is its heading.
 pub(super) fn table(caption: &str, table: &TextTable) -> Markup {

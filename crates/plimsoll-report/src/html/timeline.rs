@@ -1,7 +1,7 @@
 //! A run's intervals as columns over time: at most [`MAX_COLUMNS`], even for a long run.
 
-use plimsoll_model::record::TimeHistogram;
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::records::record::TimeHistogram;
+use plimsoll_model::runs::run::IntervalRecord;
 
 /// Maximum number of columns. Neighbouring columns are merged, because a day of seconds would need too much memory.
 const MAX_COLUMNS: usize = 300;
@@ -109,7 +109,7 @@ mod tests {
     use std::time::Duration;
 
     use plimsoll_model::Outcome;
-    use plimsoll_model::record::StageRecord;
+    use plimsoll_model::records::record::StageRecord;
 
     use super::*;
 

@@ -1,6 +1,6 @@
-//! Describes the costs that each rung of a ladder adds to the first one, in sentences.
+//! Describes the costs that each rung (variant) of a ladder adds to the first one, in sentences.
 
-use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
+use plimsoll_model::comparisons::ladder::{AddedCost, LadderMetric, LadderRecord};
 use plimsoll_model::statistics::paired::PairedDifference;
 
 use crate::quantity::{signed_value, time};
@@ -65,7 +65,12 @@ fn join_clauses(parts: [Option<String>; 2]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", and "))
 }
 
-fn time_clause(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -> Option<String> {
+fn time_clause(
+    ladder: &LadderRecord,
+    of: usize,
+    metric: LadderMetric,
+    what: &str,
+) -> Option<String> {
     match ladder.added_cost(of, 0, metric) {
         AddedCost::Significant(d) => Some(format!("{} {what}", with_uncertainty(d.shift, d))),
         AddedCost::NotSignificant(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
@@ -87,7 +92,8 @@ fn cpu_at_both_ends(
     };
     let mut base = 0.0;
     for end in ends {
-        let (AddedCost::Significant(d) | AddedCost::NotSignificant(d)) = ladder.added_cost(of, 0, end)
+        let (AddedCost::Significant(d) | AddedCost::NotSignificant(d)) =
+            ladder.added_cost(of, 0, end)
         else {
             return None;
         };

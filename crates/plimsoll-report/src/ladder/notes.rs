@@ -1,7 +1,8 @@
-//! Notes for readers of a ladder: its resolution, and the reasons why some slices are of limited value.
+//! Notes for readers of a ladder: its resolution, and the reasons why some slices (short runs of one variant) are of
+//! limited value.
 
-use plimsoll_model::ladder::batches::MIN_REPLICATES;
-use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung, SliceResult};
+use plimsoll_model::comparisons::ladder::batches::MIN_REPLICATES;
+use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord, Rung, SliceResult};
 
 use crate::quantity::{plural, time};
 
@@ -179,7 +180,7 @@ pub(super) fn load_duration_s(ladder: &LadderRecord) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::ladder::batches::BatchesRecord;
+    use plimsoll_model::comparisons::ladder::batches::BatchesRecord;
 
     use super::{LadderRecord, format_needed_time, resolution};
 
@@ -202,10 +203,19 @@ mod tests {
     #[test]
     fn huge_time_is_not_estimated() {
         assert_eq!(format_needed_time(59.2), "needs about 60 s more (--budget)");
-        assert_eq!(format_needed_time(1_000.0), "needs about 17 min more (--budget)");
-        assert_eq!(format_needed_time(22_000.0), "needs about 7 h more (--budget)");
+        assert_eq!(
+            format_needed_time(1_000.0),
+            "needs about 17 min more (--budget)"
+        );
+        assert_eq!(
+            format_needed_time(22_000.0),
+            "needs about 7 h more (--budget)"
+        );
         for more_s in [22_774_290_755.0, f64::INFINITY, f64::NAN] {
-            assert!(format_needed_time(more_s).starts_with("can't be estimated"), "{more_s}");
+            assert!(
+                format_needed_time(more_s).starts_with("can't be estimated"),
+                "{more_s}"
+            );
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Renders the functions in which rungs differ.
+//! Renders the functions in which the rungs (variants) of a ladder differ.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 
-use crate::profile::{
+use crate::sections::profile::{
     DIFFERENCES_NOTE, LadderProfiles, MAX_TERMINAL_FUNCTIONS, heading, rung_facts, shorten_names,
 };
 use crate::terminal::{TerminalOptions, write_list};

@@ -1,8 +1,8 @@
-//! The TLS configurations of a sweep, each the sum of a rung's slices.
+//! The TLS configurations of a sweep, each the sum of the slices (short runs) of a rung (variant).
 
-use plimsoll_model::ladder::throughput::{IntervalEstimate, ThroughputSample};
-use plimsoll_model::ladder::{LadderRecord, Rung, SliceThroughput};
-use plimsoll_model::units::ByteSize;
+use plimsoll_model::comparisons::ladder::throughput::{IntervalEstimate, ThroughputSample};
+use plimsoll_model::comparisons::ladder::{LadderRecord, Rung, SliceThroughput};
+use plimsoll_model::formats::units::ByteSize;
 
 use crate::quantity::or_dash;
 
@@ -43,7 +43,7 @@ impl EndCpu {
     }
 
     /// Returns the CPU time in µs for each of `of` fetches.
-    pub(crate) fn us_per_fetch(self, of: u64) -> Option<f64> {
+    pub(crate) fn us_per_file(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
 
@@ -125,7 +125,8 @@ impl SweepLink {
                 format!("{word} {value}")
             })
             .collect();
-        let pieces = || volumes().flat_map(|v| v.samples().into_iter().map(move |piece| (v, piece)));
+        let pieces =
+            || volumes().flat_map(|v| v.samples().into_iter().map(move |piece| (v, piece)));
         let per_s = |n: u64, piece: &ThroughputSample| n as f64 / piece.elapsed_s;
         let elapsed_s: f64 = volumes().map(|v| v.elapsed_s).sum();
         let in_all = |n: u64| (elapsed_s > 0.0).then(|| n as f64 / elapsed_s);
@@ -136,7 +137,11 @@ impl SweepLink {
             slices: volumes().count(),
             turns: volumes().map(|v| v.turns.len()).sum(),
             overran: pieces().filter(|(_, piece)| piece.overran).count(),
-            files: IntervalEstimate::from_parts(in_all(ok), pieces().map(|(_, p)| per_s(p.ok, &p)), links),
+            files: IntervalEstimate::from_parts(
+                in_all(ok),
+                pieces().map(|(_, p)| per_s(p.ok, &p)),
+                links,
+            ),
             speed: {
                 let pieces = pieces().map(|(_, p)| per_s(p.bytes_received, &p));
                 IntervalEstimate::from_parts(in_all(bytes), pieces, links)

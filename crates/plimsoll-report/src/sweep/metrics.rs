@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 
 use super::links::{ConnectionMode, SweepLink, links};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{TerminalOptions, write_wrapped, write_list};
+use super::{TerminalOptions, write_list, write_wrapped};
 use crate::compare::Comparison;
 
 /// Renders the comparison, with a line feed at its end.

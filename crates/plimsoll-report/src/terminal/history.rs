@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{TerminalOptions, write_wrapped};
-use crate::facts;
 use crate::history::{HistorySeries, describe_method, sanitise};
 use crate::quantity::plural;
-use crate::table::TextTable;
+use crate::sections::facts;
+use crate::sections::table::TextTable;
 
 /// Renders the series with their changes, with a line feed at the end.
 pub fn render_changes(all: &[HistorySeries<'_>], options: &TerminalOptions) -> String {

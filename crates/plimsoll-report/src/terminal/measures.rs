@@ -1,11 +1,11 @@
 //! Renders measures that only some protocols have, such as the tokens of sessions.
 
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 
 use super::{TerminalOptions, times_table, write_facts};
-use crate::measures::{protocol_facts, describe_distribution, timed_callers_name, times};
 use crate::quantity::{count, time};
-use crate::table::TextTable;
+use crate::sections::measures::{describe_distribution, protocol_facts, timed_callers_name, times};
+use crate::sections::table::TextTable;
 use plimsoll_model::statistics::distribution::buckets;
 
 pub(super) fn measures(out: &mut String, run: &Run, options: &TerminalOptions) {

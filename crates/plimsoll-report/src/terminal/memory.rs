@@ -1,9 +1,9 @@
 //! Renders the memory that idle connections hold.
 
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 
-use super::{TerminalOptions, write_wrapped, write_facts};
-use crate::memory::{MEMORY_NOTE, describe_open_connections, table};
+use super::{TerminalOptions, write_facts, write_wrapped};
+use crate::sections::memory::{MEMORY_NOTE, describe_open_connections, table};
 
 pub(super) fn memory(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(memory) = &run.summary.memory else {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use plimsoll_model::objective::{ObjectiveVerdict, RunVerdict, judge_run};
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 
 use super::TerminalOptions;
 

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::profile::RunProfile;
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::profile::RunProfile;
+use plimsoll_model::runs::run::Run;
 
-use super::{TerminalOptions, write_wrapped, write_list};
-use crate::profile::{
-    SHARES_NOTE, MAX_TERMINAL_FUNCTIONS, sampling_facts, functions, heading, measured_us, shorten_names,
+use super::{TerminalOptions, write_list, write_wrapped};
+use crate::sections::profile::{
+    MAX_TERMINAL_FUNCTIONS, SHARES_NOTE, functions, heading, measured_us, sampling_facts,
+    shorten_names,
 };
 
 pub(super) fn profile(out: &mut String, run: &Run, options: &TerminalOptions) {
@@ -26,7 +27,8 @@ pub(super) fn profile(out: &mut String, run: &Run, options: &TerminalOptions) {
     };
     for (end, stacks) in &profile.stacks {
         let _ = writeln!(out, "{}", options.bold(&heading(*end)));
-        *out += &shorten_names(functions(stacks, MAX_TERMINAL_FUNCTIONS)).render_unwrapped(options.width);
+        *out += &shorten_names(functions(stacks, MAX_TERMINAL_FUNCTIONS))
+            .render_unwrapped(options.width);
         if let Some(record) = profile.record.ends.get(end) {
             let all = sampling_facts(&profile.record, record, measured_us(run, *end));
             write_list(out, all, options);

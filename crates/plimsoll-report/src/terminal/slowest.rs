@@ -1,11 +1,11 @@
 //! Renders the slowest calls of a run.
 
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 
 use super::TerminalOptions;
 use super::table::COLUMN_GAP;
-use crate::slowest;
-use crate::table::TextTable;
+use crate::sections::slowest;
+use crate::sections::table::TextTable;
 
 pub(super) fn slowest(out: &mut String, run: &Run, options: &TerminalOptions) {
     let calls = slowest::table(run);

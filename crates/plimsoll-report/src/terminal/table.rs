@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-use crate::table::TextTable;
+use crate::sections::table::TextTable;
 
 /// Characters between two columns.
 pub(super) const COLUMN_GAP: usize = 2;

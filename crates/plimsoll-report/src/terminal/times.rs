@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 
 use super::table::COLUMN_GAP;
 use super::{TerminalOptions, write_wrapped};
-use crate::measures::{STREAMS_NOTE, table};
-use crate::table::TextTable;
-use crate::times::{dash_note, call_times, overhead_text};
+use crate::sections::measures::{STREAMS_NOTE, table};
+use crate::sections::table::TextTable;
+use crate::sections::times::{call_times, dash_note, overhead_text};
 
 /// Writes the measured times: a column for each kind of time, a row for each percentile.
 pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
-use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::header::PlannedStage;
-use plimsoll_model::run::{IntervalRecord, Run, RunEnding, RunHeader, RunOrigin, RunWriter};
+use plimsoll_model::records::record::StageRecord;
+use plimsoll_model::runs::run::header::PlannedStage;
+use plimsoll_model::runs::run::{IntervalRecord, Run, RunEnding, RunHeader, RunOrigin, RunWriter};
 
 /// Returns a run of three seconds at 500/s, of which one call a second fails, and its directory.
 pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {

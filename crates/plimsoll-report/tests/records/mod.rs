@@ -5,14 +5,16 @@
     reason = "a test binary uses what it needs of this, and no other part"
 )]
 
-use plimsoll_model::ladder::batches::{BatchesRecord, RungDifference};
-use plimsoll_model::ladder::{
+use plimsoll_model::comparisons::ladder::batches::{BatchesRecord, RungDifference};
+use plimsoll_model::comparisons::ladder::{
     ALPHA, LadderMetric, LadderRecord, Rung, SliceResult, SliceThroughput,
 };
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict as Became, RunVerdict};
-use plimsoll_model::run::header::LoopKind;
-use plimsoll_model::run::{CommonConditions, MachineFacts, SCHEMA_VERSION};
-use plimsoll_model::search::{SearchGoal, SearchRecord, SearchStep, Trial, TrialVerdict, next_step};
+use plimsoll_model::runs::run::header::LoopKind;
+use plimsoll_model::runs::run::{CommonConditions, MachineFacts, SCHEMA_VERSION};
+use plimsoll_model::search::{
+    SearchGoal, SearchRecord, SearchStep, Trial, TrialVerdict, next_step,
+};
 use plimsoll_model::statistics::paired::PairedDifference;
 
 fn conditions() -> Option<CommonConditions> {

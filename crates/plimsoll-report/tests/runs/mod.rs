@@ -8,9 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
-use plimsoll_model::run::{
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
+use plimsoll_model::runs::run::header::{LinkSecurity, LoopKind, PlannedStage};
+use plimsoll_model::runs::run::{
     IntervalRecord, MachineFacts, NegotiatedHandshakes, NegotiatedTls, ResourceUsage, Run,
     RunEnding, RunHeader, RunOrigin, RunWriter,
 };
@@ -390,7 +390,10 @@ impl Fixture {
                 index,
                 start_offset: Duration::from_secs(index),
                 length: Duration::from_secs(1),
-                stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
+                stages: taken
+                    .recorded_stages()
+                    .map(|(i, s)| (i, s.clone()))
+                    .collect(),
                 // Each second has its own number of calls in flight.
                 in_flight: self.in_flight * (index + 1),
                 connections_open: u64::from(connections),

@@ -129,7 +129,10 @@ impl CertificateAuthority {
             ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             ca
         };
-        let key = options.algorithm.generate_key().map_err(making_error("CA key"))?;
+        let key = options
+            .algorithm
+            .generate_key()
+            .map_err(making_error("CA key"))?;
         let fingerprint: String = CertificateParams::default()
             .key_identifier(&key)
             .iter()
@@ -140,7 +143,9 @@ impl CertificateAuthority {
             &format!("Plimsoll test CA {fingerprint}"),
             options.intermediates,
         );
-        let cert = ca.self_signed(&key).map_err(making_error("CA certificate"))?;
+        let cert = ca
+            .self_signed(&key)
+            .map_err(making_error("CA certificate"))?;
         let key_pem = key.serialize_pem();
         let (mut issuer, mut between) = (Issuer::new(ca, key), String::new());
         let mut above = Vec::new();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 
-use plimsoll_engine::descriptors::descriptor_limit;
+use plimsoll_engine::transport::descriptors::descriptor_limit;
 
 use super::StackTopology;
 use super::balancer::client_connections;

@@ -147,7 +147,8 @@ impl Decoder {
         }
         decoded.has_changed_table = resized || added > 0;
         // Indices into the dynamic table may refer to other entries the next time, so only static ones are allowed.
-        let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.is_unchanged_by_repeating(added);
+        let is_alike =
+            highest as usize <= STATIC_TABLE.len() && self.table.is_unchanged_by_repeating(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)
     }

@@ -187,9 +187,9 @@ pub enum BlockChoice {
 pub struct PeerTable {
     /// The size that the last size update signalled to the peer's decoder.
     signalled: u32,
-    /// The size that the peer's SEND_SETTINGS currently allow, up to 4,096.
+    /// The size that the peer's SETTINGS currently allow, up to 4,096.
     allowed: u32,
-    /// The smallest size that the peer's SEND_SETTINGS allowed since the last block.
+    /// The smallest size that the peer's SETTINGS allowed since the last block.
     lowest: u32,
     is_inserted: bool,
 }

@@ -8,7 +8,7 @@ use super::HpackError;
 
 const EOS_SYMBOL: usize = 256;
 
-/// Code length in bits of each octet, and of EOS_SYMBOL (RFC 7541, Appendix B).
+/// Code length in bits of each octet, and of EOS (RFC 7541, Appendix B).
 #[rustfmt::skip]
 const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30,
@@ -58,7 +58,7 @@ struct DecodeStep {
 const EMITS_SYMBOL: u8 = 1;
 /// Flag of a step after which a string may end: the incomplete code consists of at most 7 ones.
 const MAY_END: u8 = 2;
-/// Flag of a step that completes EOS_SYMBOL, which no string may contain.
+/// Flag of a step that completes EOS, which no string may contain.
 const READS_EOS: u8 = 4;
 
 /// Number of inner nodes of the code's tree: one fewer than its 257 leaves.

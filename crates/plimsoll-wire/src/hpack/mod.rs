@@ -16,7 +16,7 @@ pub use encoder::{
 };
 pub use huffman::{decode as huffman_decode, encode as huffman_encode};
 
-/// Initial size of the dynamic table in bytes, until SEND_SETTINGS change it (RFC 9113 §6.5.2).
+/// Initial size of the dynamic table in bytes, until SETTINGS change it (RFC 9113 §6.5.2).
 pub const DEFAULT_TABLE_BYTES: u32 = 4096;
 
 /// Size of a table entry in bytes in addition to its name and value (RFC 7541 §4.1).

@@ -151,7 +151,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// Parses the head at the beginning of `bytes`; `None` until it is complete.
     ///
     /// # Errors
-    /// Returns an error if the head is invalid or exceeds [`super::MAX_HEAD`] bytes.
+    /// Returns an error if the head is invalid or exceeds [`super::MAX_HEAD_BYTES`] bytes.
     pub fn parse(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
@@ -209,7 +209,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// Parses the final head at the beginning of `bytes`. Interim heads before it are skipped and included in its size.
     ///
     /// # Errors
-    /// Returns an error if one of the heads is invalid, or if together they exceed [`super::MAX_HEAD`] bytes.
+    /// Returns an error if one of the heads is invalid, or if together they exceed [`super::MAX_HEAD_BYTES`] bytes.
     pub fn parse_final(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,

@@ -51,7 +51,8 @@ impl ResponseHeadReader {
         }
         // A long head is parsed again only at line ends; otherwise a peer that sends single bytes would cause a parse
         // for each byte.
-        let is_due = before < RESCAN_THRESHOLD_BYTES || whole.len() > self.max || bytes.contains(&b'\n');
+        let is_due =
+            before < RESCAN_THRESHOLD_BYTES || whole.len() > self.max || bytes.contains(&b'\n');
         let mut space = FieldSpace::new();
         let head = if is_due {
             ResponseHead::parse_within(whole, self.max, &mut space)?

@@ -2,7 +2,7 @@
 
 use super::{BodyReader, Http1Error, ResponseHeadReader};
 
-/// A complete response. Its body was passed to the sink of [`ResponseReader::take`].
+/// A complete response. Its body was passed to the sink of [`ResponseReader::consume`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpResponse {
     /// The three-digit status code (RFC 9110 §15).

@@ -1,18 +1,20 @@
-//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks, SEND_SETTINGS,
-//! windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
+//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks,
+//! SETTINGS, windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
 //! [`Http2Connection`] has no socket, clock or streams. Its user splits the input into frames
-//! ([`super::for_each_frame`], [`super::split_frame`]), passes DATA to [`Http2Connection::data`], HEADERS with
-//! END_HEADERS to [`Http2Connection::headers`] and all other frames to [`Http2Connection::control`], and keeps a table
-//! of its streams, which is accessed through [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
+//! ([`super::for_each_frame`], [`super::split_frame`]), passes DATA to [`Http2Connection::process_data`], HEADERS with
+//! END_HEADERS to [`Http2Connection::process_headers`] and all other frames to
+//! [`Http2Connection::process_control_frame`], and keeps a table of its streams, which is accessed through
+//! [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
 
 mod frames;
 
 use std::mem;
 
 use super::{
-    DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndpointRole, ErrorCode, HeaderBlock, MAX_HEADER_BLOCK_BYTES,
-    MAX_STREAM_ID, PREFACE, ReceiveWindow, SettingsPayload, Violation, fill_partial_frame, write,
+    DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndpointRole, ErrorCode, HeaderBlock,
+    MAX_HEADER_BLOCK_BYTES, MAX_STREAM_ID, PREFACE, ReceiveWindow, SettingsPayload, Violation,
+    fill_partial_frame, write,
 };
 
 /// Maximum capacity in bytes of the partial-frame buffer that is kept when it is empty.
@@ -20,7 +22,7 @@ const MAX_KEPT_PARTIAL_BYTES: usize = 64;
 
 /// The send windows of the streams, which the user of an [`Http2Connection`] keeps.
 pub trait StreamWindows {
-    /// Returns the send window of a stream in bytes, negative if SEND_SETTINGS reduced it (RFC 9113 §6.9.2);
+    /// Returns the send window of a stream in bytes, negative if SETTINGS reduced it (RFC 9113 §6.9.2);
     /// `None` if the stream is closed.
     fn send_window(&mut self, id: u32) -> Option<&mut i32>;
 
@@ -35,10 +37,10 @@ pub enum ControlEvent<'a> {
     Nothing,
     /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
-    /// The peer's SEND_SETTINGS, which have been acknowledged. More data may be sendable than before; the user must apply
-    /// the size of the peer's header table.
+    /// The peer's SETTINGS, which have been acknowledged. More data may be sendable than before; the user must
+    /// apply the size of the peer's header table.
     Settings(SettingsPayload<'a>),
-    /// The peer has acknowledged our SEND_SETTINGS.
+    /// The peer has acknowledged our SETTINGS.
     Acknowledged,
     /// A send window has grown.
     WindowGrown,
@@ -80,9 +82,9 @@ pub enum StreamClosure {
 /// The stage of a connection's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnectionStage {
-    /// The peer's SEND_SETTINGS have not arrived.
+    /// The peer's SETTINGS have not arrived.
     Greeting,
-    /// SEND_SETTINGS have arrived.
+    /// SETTINGS have arrived.
     Open,
     /// The peer has sent GOAWAY.
     Draining,
@@ -97,8 +99,8 @@ pub struct Http2Connection<P> {
     stage: ConnectionStage,
     /// Number of bytes of the client's preface that have not arrived.
     preface_left: u8,
-    /// Number of additional multiples of [`MAX_HEADER_BLOCK_BYTES`] that a split header block may have; one byte, because
-    /// there are many connections.
+    /// Number of additional multiples of [`MAX_HEADER_BLOCK_BYTES`] that a split header block may have; one byte,
+    /// because there are many connections.
     extra_blocks: u8,
     is_acknowledged: bool,
     /// An incomplete frame.
@@ -108,7 +110,7 @@ pub struct Http2Connection<P> {
     /// The lowest unused stream id.
     next_id: u32,
     send_window: u32,
-    /// Initial stream window according to the peer's SEND_SETTINGS.
+    /// Initial stream window according to the peer's SETTINGS.
     initial_window: u32,
     max_streams: u32,
     receive_window: ReceiveWindow,
@@ -157,7 +159,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.stage
     }
 
-    /// Returns whether the peer has acknowledged our SEND_SETTINGS.
+    /// Returns whether the peer has acknowledged our SETTINGS.
     pub fn is_acknowledged(&self) -> bool {
         self.is_acknowledged
     }
@@ -187,7 +189,9 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     /// Accepts header blocks of up to `max` bytes, at most 256 times [`MAX_HEADER_BLOCK_BYTES`].
     pub fn set_max_header_block(&mut self, max: u32) {
-        let extra = (max as usize).div_ceil(MAX_HEADER_BLOCK_BYTES).saturating_sub(1);
+        let extra = (max as usize)
+            .div_ceil(MAX_HEADER_BLOCK_BYTES)
+            .saturating_sub(1);
         self.extra_blocks = u8::try_from(extra).unwrap_or(u8::MAX);
     }
 
@@ -211,13 +215,15 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Returns the heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         let block = self.block.as_ref();
-        let block = block.map_or(0, |block| size_of_val(&**block) + block.payload().bytes.len());
+        let block = block.map_or(0, |block| {
+            size_of_val(&**block) + block.payload().bytes.len()
+        });
         self.partial.capacity() + block
     }
 
     // ---- sending ----
 
-    /// Appends the preface and SEND_SETTINGS. They need not wait for the peer's SEND_SETTINGS (RFC 9113 §3.4).
+    /// Appends the preface and SETTINGS. They need not wait for the peer's SETTINGS (RFC 9113 §3.4).
     pub fn send_preface(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         if self.role.is_client() {
             out.extend_from_slice(PREFACE);
@@ -328,7 +334,9 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Returns an error if the frame is too large (RFC 9113 §4.2).
     #[inline]
     pub fn take_reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
-        if self.partial.is_empty() || !fill_partial_frame(&mut self.partial, input, DEFAULT_MAX_FRAME_BYTES)? {
+        if self.partial.is_empty()
+            || !fill_partial_frame(&mut self.partial, input, DEFAULT_MAX_FRAME_BYTES)?
+        {
             return Ok(None);
         }
         Ok(Some(mem::take(&mut self.partial)))
@@ -338,7 +346,9 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// [`Http2Connection::take_reassembled`], for reuse.
     #[inline]
     pub fn keep_partial(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
-        if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL_BYTES) {
+        if let Some(mut buffer) =
+            buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL_BYTES)
+        {
             buffer.clear();
             self.partial = buffer;
         }

@@ -31,7 +31,7 @@ codes! {
     INTERNAL_ERROR = 0x2;
     /// More data was sent than a window allows, or a window grew too large.
     FLOW_CONTROL_ERROR = 0x3;
-    /// SEND_SETTINGS were not acknowledged in time.
+    /// SETTINGS were not acknowledged in time.
     SETTINGS_TIMEOUT = 0x4;
     /// A frame arrived on a stream that its sender had ended.
     STREAM_CLOSED = 0x5;

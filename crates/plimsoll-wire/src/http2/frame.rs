@@ -125,9 +125,9 @@ pub enum Http2Frame<'a> {
         /// The peer's error code.
         code: ErrorCode,
     },
-    /// SEND_SETTINGS: the peer's new configuration.
+    /// SETTINGS: the peer's new configuration.
     Settings(SettingsPayload<'a>),
-    /// An acknowledgement of our SEND_SETTINGS.
+    /// An acknowledgement of our SETTINGS.
     SettingsAck,
     /// PUSH_PROMISE, which is never allowed, because we disable push.
     PushPromise {
@@ -202,7 +202,7 @@ impl<'a> Http2Frame<'a> {
     /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
     pub fn parse_data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
-        check_on_stream(head)?;
+        require_stream_id(head)?;
         without_padding(head, payload)
     }
 
@@ -212,7 +212,7 @@ impl<'a> Http2Frame<'a> {
     /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
     pub fn parse_fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
-        check_on_stream(head)?;
+        require_stream_id(head)?;
         let fragment = without_padding(head, payload)?;
         if !head.has_flag(flags::PRIORITY) {
             return Ok(fragment);
@@ -229,7 +229,7 @@ impl<'a> Http2Frame<'a> {
     fn parse_rare(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         match head.kind() {
             kind::PRIORITY => {
-                check_on_stream(head)?;
+                require_stream_id(head)?;
                 match payload.len() {
                     5 => Ok(Http2Frame::Priority),
                     n => Err(Violation::stream_error(
@@ -240,13 +240,13 @@ impl<'a> Http2Frame<'a> {
                 }
             }
             kind::RST_STREAM => {
-                check_on_stream(head)?;
+                require_stream_id(head)?;
                 let code = ErrorCode(u32::from_be_bytes(parse_fixed_length(head, payload)?));
                 Ok(Http2Frame::ResetStream { code })
             }
-            kind::SEND_SETTINGS => Http2Frame::parse_settings(head, payload),
+            kind::SETTINGS => Http2Frame::parse_settings(head, payload),
             kind::PUSH_PROMISE => {
-                check_on_stream(head)?;
+                require_stream_id(head)?;
                 let payload = without_padding(head, payload)?;
                 let (promised, fragment) = payload.split_first_chunk::<4>().ok_or_else(|| {
                     size_error(head, "PUSH_PROMISE has no stream id (RFC 9113, 6.6)")
@@ -258,7 +258,7 @@ impl<'a> Http2Frame<'a> {
                 })
             }
             kind::PING => {
-                check_on_connection(head)?;
+                require_stream_zero(head)?;
                 let data = parse_fixed_length(head, payload)?;
                 Ok(if head.has_flag(flags::ACK) {
                     Http2Frame::PingAck { data }
@@ -267,7 +267,7 @@ impl<'a> Http2Frame<'a> {
                 })
             }
             kind::GOAWAY => {
-                check_on_connection(head)?;
+                require_stream_zero(head)?;
                 let [a, b, c, d, e, f, g, h, debug @ ..] = payload else {
                     return Err(size_error(head, "GOAWAY under 8 bytes (RFC 9113, 6.8)"));
                 };
@@ -286,7 +286,7 @@ impl<'a> Http2Frame<'a> {
                 increment => Ok(Http2Frame::WindowUpdate { increment }),
             },
             kind::CONTINUATION => {
-                check_on_stream(head)?;
+                require_stream_id(head)?;
                 Ok(Http2Frame::Continuation {
                     fragment: payload,
                     end_headers: head.has_flag(flags::END_HEADERS),
@@ -297,7 +297,7 @@ impl<'a> Http2Frame<'a> {
     }
 
     fn parse_settings(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
-        check_on_connection(head)?;
+        require_stream_zero(head)?;
         if head.has_flag(flags::ACK) {
             let [] = parse_fixed_length(head, payload)?;
             return Ok(Http2Frame::SettingsAck);
@@ -316,14 +316,14 @@ fn stream_id(bytes: [u8; 4]) -> u32 {
 }
 
 #[inline(always)]
-fn check_on_stream(head: FrameHeader) -> Result<(), Violation> {
+fn require_stream_id(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
         0 => Err(misplaced_frame(head, "")),
         _ => Ok(()),
     }
 }
 
-fn check_on_connection(head: FrameHeader) -> Result<(), Violation> {
+fn require_stream_zero(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
         0 => Ok(()),
         _ => Err(misplaced_frame(head, ", not 0")),
@@ -338,7 +338,10 @@ fn misplaced_frame(head: FrameHeader, but: &str) -> Violation {
 }
 
 /// Returns the payload of a frame type with a fixed payload length.
-fn parse_fixed_length<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
+fn parse_fixed_length<const N: usize>(
+    head: FrameHeader,
+    payload: &[u8],
+) -> Result<[u8; N], Violation> {
     payload.try_into().map_err(|_| {
         let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
         Violation::connection_error(
@@ -404,18 +407,18 @@ pub mod write {
         out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
     }
 
-    /// Appends SEND_SETTINGS with identifiers of [`setting`](super::super::setting) and their values (RFC 9113 §6.5.1).
+    /// Appends SETTINGS with identifiers of [`setting`](super::super::setting) and their values (RFC 9113 §6.5.1).
     pub fn settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
-        frame_header(out, settings.len() * 6, kind::SEND_SETTINGS, 0, 0);
+        frame_header(out, settings.len() * 6, kind::SETTINGS, 0, 0);
         for (id, value) in settings {
             out.extend_from_slice(&id.to_be_bytes());
             out.extend_from_slice(&value.to_be_bytes());
         }
     }
 
-    /// Appends an acknowledgement of SEND_SETTINGS (RFC 9113 §6.5.3).
+    /// Appends an acknowledgement of SETTINGS (RFC 9113 §6.5.3).
     pub fn settings_ack(out: &mut Vec<u8>) {
-        frame_header(out, 0, kind::SEND_SETTINGS, flags::ACK, 0);
+        frame_header(out, 0, kind::SETTINGS, flags::ACK, 0);
     }
 
     /// Appends the answer to a PING with its data (RFC 9113 §6.7).

@@ -12,7 +12,7 @@ pub mod kind {
         /// Ends a stream at once (§6.4).
         RST_STREAM = 0x3;
         /// The sender's configuration (§6.5).
-        SEND_SETTINGS = 0x4;
+        SETTINGS = 0x4;
         /// Announces a stream that the server opens (§6.6).
         PUSH_PROMISE = 0x5;
         /// Asks the peer for a response, or is that response (§6.7).
@@ -28,7 +28,7 @@ pub mod kind {
 
 /// Frame flags (RFC 9113, 6).
 pub mod flags {
-    /// SEND_SETTINGS and PING: the frame is an acknowledgement.
+    /// SETTINGS and PING: the frame is an acknowledgement.
     pub const ACK: u8 = 0x1;
     /// DATA and HEADERS: the frame is the last one on its stream.
     pub const END_STREAM: u8 = 0x1;

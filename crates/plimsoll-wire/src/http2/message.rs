@@ -151,7 +151,10 @@ impl MessageValidator {
 
     /// Returns the reason why the list cannot begin a request; `None` if it can. `find` returns the value of a field in
     /// the list by its name.
-    pub fn request_problem<'a>(&self, find: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
+    pub fn request_problem<'a>(
+        &self,
+        find: impl Fn(&[u8]) -> Option<&'a [u8]>,
+    ) -> Option<&'static str> {
         if self.problem.is_some() {
             return self.problem;
         }
@@ -219,7 +222,8 @@ impl MessageValidator {
 
     /// Returns the declared length of a request's body in bytes; `None` if it is not declared.
     pub fn request_length(&self) -> Option<u64> {
-        self.has(seen_bit::CONTENT_LENGTH).then_some(self.content_length)
+        self.has(seen_bit::CONTENT_LENGTH)
+            .then_some(self.content_length)
     }
 
     /// Returns the declared length of the response to `request`, which was validated by another instance.

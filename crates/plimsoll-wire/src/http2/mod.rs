@@ -20,39 +20,39 @@ macro_rules! named {
 use named;
 
 mod block;
-mod error_code;
 mod connection;
 mod deframe;
+mod error_code;
 mod field;
 mod frame;
+mod frame_types;
 mod message;
 mod role;
 mod settings;
-mod frame_types;
 mod violation;
 mod window;
 
 pub use block::HeaderBlock;
-pub use error_code::ErrorCode;
 pub use connection::{
     ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows,
 };
 use deframe::fill_partial_frame;
 pub use deframe::{for_each_frame, split_frame};
+pub use error_code::ErrorCode;
 pub use field::field_problem;
 pub use frame::write::EndStream;
 pub use frame::{FrameHeader, Http2Frame, StreamPayload, write};
+pub use frame_types::{flags, kind};
 pub use message::MessageValidator;
 pub use role::{ClientRole, EitherRole, EndpointRole, ServerRole};
 pub use settings::{SettingsPayload, setting};
-pub use frame_types::{flags, kind};
 pub use violation::{Violation, ViolationDetail};
 pub use window::{MAX_WINDOW_BYTES, ReceiveWindow};
 
 /// The connection preface that a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The initial flow-control window in bytes of a connection, and of a stream until SEND_SETTINGS change it (RFC 9113
+/// The initial flow-control window in bytes of a connection, and of a stream until SETTINGS change it (RFC 9113
 /// §6.9.2).
 pub const DEFAULT_WINDOW_BYTES: u32 = 65_535;
 

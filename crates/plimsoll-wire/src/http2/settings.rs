@@ -1,4 +1,4 @@
-//! The payload of SEND_SETTINGS frames (RFC 9113 §6.5).
+//! The payload of SETTINGS frames (RFC 9113 §6.5).
 
 use super::{DEFAULT_MAX_FRAME_BYTES, ErrorCode, MAX_WINDOW_BYTES, Violation};
 
@@ -20,7 +20,7 @@ pub mod setting {
     }
 }
 
-/// The settings of one SEND_SETTINGS frame, in order.
+/// The settings of one SETTINGS frame, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettingsPayload<'a>(&'a [u8]);
 

@@ -9,7 +9,7 @@ pub const MAX_WINDOW_BYTES: u32 = 0x7fff_ffff;
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveWindow {
     size: u32,
-    /// Number of bytes that the peer may still send; negative after SEND_SETTINGS reduced the window.
+    /// Number of bytes that the peer may still send; negative after SETTINGS reduced the window.
     left: i32,
     /// Number of bytes that were processed and that the peer may not yet send again, because no WINDOW_UPDATE was sent
     /// for them.
@@ -35,8 +35,8 @@ impl ReceiveWindow {
         self.left <= (self.size / 2) as i32
     }
 
-    /// Changes the window to `size` after the peer acknowledged SEND_SETTINGS (RFC 9113 §6.9.2); returns the WINDOW_UPDATE
-    /// increment to send now, if any.
+    /// Changes the window to `size` after the peer acknowledged SETTINGS (RFC 9113 §6.9.2); returns the
+    /// WINDOW_UPDATE increment to send now, if any.
     pub fn resize(&mut self, size: u32) -> Option<u32> {
         self.left += size as i32 - self.size as i32;
         self.size = size;

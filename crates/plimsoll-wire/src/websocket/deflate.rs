@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::frame::append_compressed_frame;
-use super::{Opcode, Violation, code, append_frame, append_masked_frame};
+use super::{Opcode, Violation, append_frame, append_masked_frame, code};
 
 const EXTENSION_NAME: &str = "permessage-deflate";
 const CLIENT_WINDOW_PARAMETER: &str = "client_max_window_bits";
@@ -90,7 +90,8 @@ impl DeflateParameters {
     pub fn parse_answer(answer: &str) -> Option<DeflateParameters> {
         let parameters = parse_parameters(answer)?;
         let is_answer = !parameters.contains(&(CLIENT_WINDOW_PARAMETER, None));
-        let deflate = DeflateParameters::from_parameters(&parameters, CLIENT_WINDOW_PARAMETER).filter(|_| is_answer)?;
+        let deflate = DeflateParameters::from_parameters(&parameters, CLIENT_WINDOW_PARAMETER)
+            .filter(|_| is_answer)?;
         Some(DeflateParameters {
             keeps_context: !parameters.contains(&("server_no_context_takeover", None)),
             ..deflate
@@ -108,7 +109,10 @@ impl DeflateParameters {
     }
 
     /// Parses parameters; `bounds` is the name of the parameter that limits the window with which this end compresses.
-    fn from_parameters(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<DeflateParameters> {
+    fn from_parameters(
+        parameters: &[(&str, Option<&str>)],
+        bounds: &str,
+    ) -> Option<DeflateParameters> {
         let mut deflate = DeflateParameters {
             window_bits: MAX_WINDOW_BITS,
             is_bounded: false,
@@ -153,7 +157,13 @@ impl DeflateParameters {
     }
 
     /// Appends a complete, masked message, as a client sends it, compressed if that makes it shorter.
-    pub fn append_masked_message(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
+    pub fn append_masked_message(
+        &self,
+        out: &mut Vec<u8>,
+        opcode: Opcode,
+        mask: [u8; 4],
+        payload: &[u8],
+    ) {
         match self.compress_message(payload) {
             Some(compressed) => append_compressed_frame(out, opcode, Some(mask), &compressed),
             None => append_masked_frame(out, opcode, mask, payload),
@@ -215,8 +225,12 @@ fn parse_window_bits(text: &str) -> Option<u8> {
 pub(super) struct InflateContext(Decompress);
 
 impl InflateContext {
-    /// Inflates a message that may refer to earlier messages; returns the same errors as [`inflated`].
-    pub(super) fn inflate_message(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
+    /// Inflates a message that may refer to earlier messages; returns the same errors as [`inflate_message`].
+    pub(super) fn inflate_message(
+        &mut self,
+        payload: &[u8],
+        most: usize,
+    ) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;
         if is_last {
             // The peer has ended its DEFLATE stream (§7.2.3.4) and will begin another.
@@ -317,7 +331,8 @@ mod tests {
     #[test]
     fn answer_must_match_offer() {
         let plain = "permessage-deflate; server_no_context_takeover";
-        let bits = |answer: &str| DeflateParameters::parse_answer(answer).map(|agreed| agreed.window_bits);
+        let bits =
+            |answer: &str| DeflateParameters::parse_answer(answer).map(|agreed| agreed.window_bits);
         for (more, expected) in [
             ("", Some(15)),
             ("; client_no_context_takeover", Some(15)),
@@ -337,7 +352,8 @@ mod tests {
             Some(15)
         );
         assert_eq!(bits("x-webkit-deflate-frame"), None);
-        let keeps = |answer| DeflateParameters::parse_answer(answer).map(|agreed| agreed.keeps_context);
+        let keeps =
+            |answer| DeflateParameters::parse_answer(answer).map(|agreed| agreed.keeps_context);
         assert_eq!(keeps("permessage-deflate"), Some(true));
         assert_eq!(keeps(plain), Some(false));
         // A server that insists on its context takes the second offer.
@@ -364,7 +380,10 @@ mod tests {
             ],
         ] {
             assert_eq!(inflate_message(compressed, 5).unwrap(), b"Hello");
-            assert_eq!(inflate_message(compressed, 4).unwrap_err().code, code::MESSAGE_TOO_BIG);
+            assert_eq!(
+                inflate_message(compressed, 4).unwrap_err().code,
+                code::MESSAGE_TOO_BIG
+            );
         }
         assert_eq!(inflate_message(&[0], 0).unwrap(), b"");
         assert_eq!(
@@ -389,10 +408,17 @@ mod tests {
         let ended = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];
         assert_eq!(context.inflate_message(&ended, 5).unwrap(), b"Hello");
         assert_eq!(context.inflate_message(&first, 5).unwrap(), b"Hello");
-        assert_eq!(context.inflate_message(&first, 4).unwrap_err().code, code::MESSAGE_TOO_BIG);
+        assert_eq!(
+            context.inflate_message(&first, 4).unwrap_err().code,
+            code::MESSAGE_TOO_BIG
+        );
         // Without the context there is nothing to refer to.
-        assert_ne!(inflate_message(&second, 5).ok().as_deref(), Some(&b"Hello"[..]));
-        let agreed = DeflateParameters::parse_answer("permessage-deflate; server_no_context_takeover");
+        assert_ne!(
+            inflate_message(&second, 5).ok().as_deref(),
+            Some(&b"Hello"[..])
+        );
+        let agreed =
+            DeflateParameters::parse_answer("permessage-deflate; server_no_context_takeover");
         assert!(agreed.unwrap().new_inflate_context().is_none());
     }
 
@@ -419,7 +445,10 @@ mod tests {
                     assert!(length < 256, "{bits} {length}");
                     continue;
                 };
-                assert_eq!(inflate_message(&compressed, length).unwrap(), &noise[..length]);
+                assert_eq!(
+                    inflate_message(&compressed, length).unwrap(),
+                    &noise[..length]
+                );
             }
         }
         let deflate = DeflateParameters::from_offers([EXTENSION_NAME]).unwrap();
@@ -432,6 +461,9 @@ mod tests {
             .unwrap()
             .compress_message(&vec![0; 64 << 20])
             .unwrap();
-        assert_eq!(inflate_message(&bomb, 64 * 1024).unwrap_err().code, code::MESSAGE_TOO_BIG);
+        assert_eq!(
+            inflate_message(&bomb, 64 * 1024).unwrap_err().code,
+            code::MESSAGE_TOO_BIG
+        );
     }
 }

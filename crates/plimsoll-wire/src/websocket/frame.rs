@@ -161,7 +161,13 @@ pub(super) fn append_compressed_frame(
 }
 
 #[inline]
-fn append_complete_frame(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
+fn append_complete_frame(
+    out: &mut Vec<u8>,
+    opcode: Opcode,
+    rsv1: bool,
+    mask: Option<[u8; 4]>,
+    payload: &[u8],
+) {
     out.reserve(MAX_HEADER_BYTES + payload.len());
     WebSocketFrameHeader {
         fin: true,

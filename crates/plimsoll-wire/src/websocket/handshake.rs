@@ -96,7 +96,10 @@ impl UpgradeResponse {
 /// The error of a server that chose an extension that was not offered.
 struct ExtensionNotOffered;
 
-fn parse_extension(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<DeflateParameters>, ExtensionNotOffered> {
+fn parse_extension(
+    head: &ResponseHead<'_, '_>,
+    compression: bool,
+) -> Result<Option<DeflateParameters>, ExtensionNotOffered> {
     let mut extensions = head.fields.values("sec-websocket-extensions");
     let Some(extension) = extensions.next() else {
         return Ok(None);
@@ -109,8 +112,8 @@ fn parse_extension(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Opt
         .ok_or(ExtensionNotOffered)
 }
 
-/// Returns the reason why the response does not open a WebSocket (RFC 6455 §4.1); `None` if it does. The tuple contains
-/// whether the response has an extension that was not offered, and the offered subprotocols.
+/// Returns the reason why the response does not open a WebSocket (RFC 6455 §4.1); `None` if it does. `extends`: whether
+/// the response has an extension that was not offered. `protocols_offered`: the offered subprotocols.
 fn upgrade_problem(
     head: &ResponseHead<'_, '_>,
     bytes: &[u8],

@@ -9,7 +9,9 @@ mod handshake;
 mod reader;
 
 pub use deflate::DeflateParameters;
-pub use frame::{Opcode, WebSocketFrameHeader, apply_mask, close_payload, append_frame, append_masked_frame};
+pub use frame::{
+    Opcode, WebSocketFrameHeader, append_frame, append_masked_frame, apply_mask, close_payload,
+};
 pub use handshake::{UpgradeOffer, UpgradeResponse, accept_key, client_key, is_client_key};
 pub use reader::{ReaderRole, WebSocketMessage, WebSocketReader};
 

@@ -168,7 +168,9 @@ impl WebSocketReader {
             (ReaderRole::Server, None) => {
                 return Err(protocol_violation("a frame without a mask from a client"));
             }
-            (ReaderRole::Client, Some(_)) => return Err(protocol_violation("a masked frame from a server")),
+            (ReaderRole::Client, Some(_)) => {
+                return Err(protocol_violation("a masked frame from a server"));
+            }
             _ => {}
         }
         // Only the first frame of a message marks it as compressed (RFC 7692 §6.1).
@@ -180,7 +182,9 @@ impl WebSocketReader {
         let fragments = self.fragments.as_ref();
         match head.opcode {
             Opcode::Continuation if fragments.is_none() => {
-                return Err(protocol_violation("a continuation without a message to continue"));
+                return Err(protocol_violation(
+                    "a continuation without a message to continue",
+                ));
             }
             Opcode::Text | Opcode::Binary if fragments.is_some() => {
                 return Err(protocol_violation("a new message inside a fragmented one"));
@@ -309,7 +313,9 @@ fn parse_close(payload: &[u8]) -> Result<(u16, &str), Violation> {
         [high, low, reason @ ..] => {
             let close_code = u16::from_be_bytes([*high, *low]);
             if !is_sendable(close_code) {
-                return Err(protocol_violation("a Close frame with a code that must not be sent"));
+                return Err(protocol_violation(
+                    "a Close frame with a code that must not be sent",
+                ));
             }
             let reason = std::str::from_utf8(reason).map_err(|_| INVALID_UTF8)?;
             Ok((close_code, reason))

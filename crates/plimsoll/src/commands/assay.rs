@@ -1,19 +1,20 @@
-//! `plimsoll assay`: compares a run's figures with the true ones in the envelope of `serve known`.
+//! `plimsoll assay`: compares a run's figures with the true ones, which the test server `plimsoll serve known` wrote to
+//! a file (the envelope).
 
 mod bounds;
 mod findings;
-mod schedule;
 mod rendering;
+mod schedule;
 
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::envelope::Envelope;
+use plimsoll_model::formats::units::Period;
+use plimsoll_serving::envelope::Envelope;
 
-use crate::console;
-use crate::documents::{JsonFlag, load, print_json};
 use crate::failure::{Exit, Failure};
+use crate::load::documents::{JsonFlag, load, print_json};
+use crate::screen::console;
 use findings::Assay;
 
 /// Compare a run with the true response times in the envelope of `serve known`.

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use plimsoll_stack::certificates::{
     CertificateOptions, KeyAlgorithm, LeafCertificate, Validity, make_certificates,
 };
 
-use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
+use crate::load::documents::JsonFlag;
 
 /// Make a CA, a server certificate and a client certificate for tests.
 #[derive(Debug, Args)]

@@ -1,22 +1,22 @@
-//! `plimsoll check`: functional tests of a link, each passed or failed.
+//! `plimsoll check`: checks that a server is ready, or that every kind of call to it works.
 
 use std::io;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Command, Subcommand};
-use plimsoll_engine::address::look_up;
 use plimsoll_engine::clock::Clock;
-use plimsoll_model::units::Period;
+use plimsoll_engine::transport::address::look_up;
+use plimsoll_model::formats::units::Period;
 use plimsoll_protocols::registry::{LINK_CHECKS, QueryCommand};
 use plimsoll_stack::sessions::check_health;
 
 use super::registry_commands::{ProtocolInvocation, RegistryEntry};
 use crate::commands::query;
-use crate::console;
-use crate::documents::{JsonFlag, print_json};
-use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
+use crate::load::documents::{JsonFlag, print_json};
+use crate::screen::console;
+use crate::settings::environment::Environment;
 
 /// Check that every kind of call works over this link.
 #[derive(Debug, Args)]

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 use plimsoll_report::compare::{Comparison, ComparisonRow, RunGroup, compare};
 use plimsoll_report::{comment, html, markdown, terminal};
 use serde_json::{Value, json};
 
-use crate::console;
-use crate::documents::{JsonFlag, is_stdout, load, print_json, views, write_text};
 use crate::failure::{Exit, Failure};
-use crate::presentation;
+use crate::load::documents::{JsonFlag, is_stdout, load, print_json, views, write_text};
+use crate::load::presentation;
+use crate::screen::console;
 
 /// Compare two runs, or two groups of runs of the same test.
 ///

@@ -3,8 +3,8 @@
 use clap::{Args, Command, ValueEnum};
 use clap_complete::generate;
 
-use crate::console;
 use crate::failure::{Exit, Failure};
+use crate::screen::console;
 
 /// Print the completions of commands and flags for a shell.
 #[derive(Debug, Args)]

@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use plimsoll_model::quantity::{exact_rate, rate, time};
+use plimsoll_model::formats::quantity::{exact_rate, rate, time};
 use plimsoll_report::terminal::wrap;
 use serde_json::json;
 
-use crate::console;
 use crate::diagnosis::{self, CalibrationFigures, FindingKind, MachineFinding};
-use crate::documents::{JsonFlag, print_json};
 use crate::failure::{Exit, Failure};
-use crate::presentation;
-use crate::process::ProcessContext;
+use crate::load::documents::{JsonFlag, print_json};
+use crate::load::presentation;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
 
 /// Say what this machine can measure, and what to change.
 ///

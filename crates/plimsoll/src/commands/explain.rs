@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_report::explanation;
+use plimsoll_report::sentences::explanation;
 use serde_json::json;
 
-use crate::console;
-use crate::documents::{JsonFlag, ReportContents, resolve_latest, print_json};
 use crate::failure::{Exit, Failure};
-use crate::presentation;
+use crate::load::documents::{JsonFlag, ReportContents, print_json, resolve_latest};
+use crate::load::presentation;
+use crate::screen::console;
 
 /// Explain a run, a ladder or a search in a few sentences, and say what to do next.
 #[derive(Debug, Args)]

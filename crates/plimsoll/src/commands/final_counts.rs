@@ -3,9 +3,9 @@
 use plimsoll_engine::defect;
 use serde_json::Value;
 
-use crate::defects;
-use crate::documents::JsonFlag;
 use crate::failure::Failure;
+use crate::load::documents::JsonFlag;
+use crate::screen::defects;
 
 /// Prints all counts in the given order, as text or JSON, and then the number of panics if there were any.
 ///

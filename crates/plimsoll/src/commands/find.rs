@@ -14,31 +14,31 @@ use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::formats::units::{Period, Rate};
 use plimsoll_model::plan::{ArrivalModel, Metric, Objective, Plan};
-use plimsoll_model::run::{CommonConditions, SCHEMA_VERSION};
+use plimsoll_model::runs::run::{CommonConditions, SCHEMA_VERSION};
 use plimsoll_model::search::{
     self, LimitingFactor, SearchGoal, SearchRecord, SearchStep, Trial, TrialPurpose,
 };
 use plimsoll_model::spec::{
     FindSpec, RateSpec, RowsSpec, Spec, apply_flags, apply_flags_to_optional,
 };
-use plimsoll_model::units::{Period, Rate};
-use plimsoll_report::closing;
 use plimsoll_report::quantity::{exact_rate, planned_time, rate, time};
 use plimsoll_report::search as shown;
+use plimsoll_report::sentences::closing;
 use serde::{Deserialize, Serialize};
 
-use crate::documents::{DocumentFlags, StdoutContent};
-use crate::execution::{self, LoadRunner, save_failure};
 use crate::failure::{Exit, Failure};
-use crate::load_flags::LoadFlags;
-use crate::origins::FlagOrigins;
-use crate::planning;
-use crate::planning::read;
-use crate::presentation;
-use crate::problems::{self, PlanSource};
-use crate::process::ProcessContext;
-use crate::progress::{Progress, ProgressSeries};
+use crate::load::documents::{DocumentFlags, StdoutContent};
+use crate::load::execution::{self, LoadRunner, save_failure};
+use crate::load::planning;
+use crate::load::planning::read;
+use crate::load::presentation;
+use crate::load::process::ProcessContext;
+use crate::screen::progress::{Progress, ProgressSeries};
+use crate::settings::load_flags::LoadFlags;
+use crate::settings::origins::FlagOrigins;
+use crate::settings::problems::{self, PlanSource};
 use crate::shards::identity::ShardFlags;
 use crate::shards::{ShardContext, ShardGroup};
 use judging::{drain, errors_share, growth, judge, plotted_time_us, warmup};
@@ -53,7 +53,7 @@ use judging::{drain, errors_share, growth, judge, plotted_time_us, warmup};
 Example: how much it carries with 99 % of its answers within 10 ms
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms'
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
-    after_help = crate::environment::VARIABLES_HELP)]
+    after_help = crate::settings::environment::VARIABLES_HELP)]
 pub(crate) struct FindArguments {
     /// A plan file; - is stdin.
     #[arg(value_name = "PLAN")]
@@ -337,8 +337,8 @@ impl SearchRun<'_> {
                     let spent = clock.now().duration_since(began);
                     let context = self.progress_line(rate_per_s, spent);
                     let attempt = TrialParams { rate_per_s, length };
-                    let trial =
-                        self.run_trial(purpose, attempt, |plan| series.for_run(plan, vec![context]))?;
+                    let trial = self
+                        .run_trial(purpose, attempt, |plan| series.for_run(plan, vec![context]))?;
                     if self.is_stopped() {
                         self.record.interrupted = true;
                         self.record.finding = Some(search::SearchResult {

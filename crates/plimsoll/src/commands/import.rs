@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use plimsoll_model::{input, output};
+use plimsoll_model::{formats::input, formats::output};
 use plimsoll_protocols::registry::{
     self, ForeignFormat, PlanImportRequest, PlanImportResult, PlanSource,
 };
-use plimsoll_report::{json, lines, s_time};
+use plimsoll_report::{exports::lines, exports::s_time, json};
 
-use crate::console;
-use crate::documents::JsonFlag;
-use crate::documents::{StdoutContent, print_json};
-use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
-use crate::presentation;
+use crate::load::documents::JsonFlag;
+use crate::load::documents::{StdoutContent, print_json};
+use crate::load::execution::default_dir;
+use crate::load::presentation;
+use crate::screen::console;
 
 /// Make a plan of a recording (HAR), OpenAPI or curl lines, or a run of others' results.
 ///
@@ -240,7 +240,9 @@ fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
 /// Prints how much of the file was converted, what to add to the plan, and the command to run next.
 fn summarise(imported: &PlanImportResult, out: &str) {
     let notes = imported.notes.iter();
-    notes.map(|note| strip_control_characters(note)).for_each(console::notice);
+    notes
+        .map(|note| strip_control_characters(note))
+        .for_each(console::notice);
     if !imported.variables.is_empty() {
         let variables = imported.variables.join(", ");
         console::notice(format_args!(

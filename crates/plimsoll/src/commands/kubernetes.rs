@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_engine::worker::StopLevel;
 
-use crate::console;
-use crate::documents::{OutputDirs, StdoutContent};
 use crate::failure::{Exit, Failure};
 use crate::launching::{
     KubernetesJob, KubernetesManifests, LAST_LINES, LaunchPlan, PodFlags, PodRendezvous,
 };
-use crate::process::ProcessContext;
+use crate::load::documents::{OutputDirs, StdoutContent};
+use crate::load::process::ProcessContext;
+use crate::screen::console;
 use crate::shards::identity::check_run_id;
 use crate::shards::{self, RunFlags};
 

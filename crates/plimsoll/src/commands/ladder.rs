@@ -7,15 +7,15 @@ use plimsoll_model::spec::{
     CallSpec, LadderSpec, RowsSpec, RungTable, Spec, apply_flags_to_optional, schemes_for_url,
 };
 use plimsoll_protocols::registry::{self, DefaultFlags};
-use plimsoll_report::closing;
 use plimsoll_report::ladder as shown;
+use plimsoll_report::sentences::closing;
 
-use crate::execution;
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{self, LadderFlags, LadderRequest};
-use crate::origins::{FlagOrigins, Precedence};
-use crate::problems::{self, PlanSource};
-use crate::process::ProcessContext;
+use crate::load::execution;
+use crate::load::process::ProcessContext;
+use crate::settings::origins::{FlagOrigins, Precedence};
+use crate::settings::problems::{self, PlanSource};
 use crate::shards::ShardContext;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
@@ -33,7 +33,7 @@ Example: what two Envoys with mutual TLS between them add, as in a service mesh
 Example: what TLS and a proxy add to a service of your own
   plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 proxied=grpcs://proxy:443 --ca ca.crt \\
       -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
-    after_help = crate::environment::VARIABLES_HELP)]
+    after_help = crate::settings::environment::VARIABLES_HELP)]
 pub(crate) struct LadderArguments {
     /// A plan; or two or more services, grpc://HOST:PORT or grpcs://HOST:PORT, each with its name
     /// before it where it has one: NAME=URL.

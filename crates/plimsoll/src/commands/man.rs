@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use plimsoll_model::output;
+use plimsoll_model::formats::output;
 
-use crate::console;
 use crate::failure::{Exit, Failure};
+use crate::screen::console;
 
 /// Write the manual pages, a file for each command, as packages install them.
 #[derive(Debug, Args)]

@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::{self, Period, Rate};
+use plimsoll_model::formats::units::{self, Period, Rate};
 use rmcp::service::ServerInitializeError;
 use rmcp::{ServiceExt as _, transport};
 
 use crate::failure::{Exit, Failure};
-use crate::load_limits::{AllowedTarget, LoadLimits};
-use crate::stopping;
+use crate::settings::load_limits::{AllowedTarget, LoadLimits};
+use crate::system::stopping;
 use run_folder::RunFolder;
 use server::McpServer;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::documents::{DocumentFlags, OutputDirs};
 use crate::failure::{Exit, Failure};
+use crate::load::documents::{DocumentFlags, OutputDirs};
 use crate::shards::{self, RunFlags};
 
 /// Write the run directory of a run on several machines, from what its shards measured.
@@ -26,6 +26,9 @@ pub(crate) struct MergeArguments {
 }
 
 pub(crate) fn execute(arguments: &MergeArguments, made: &OutputDirs) -> Result<Exit, Failure> {
-    let (out, screen) = (arguments.out.as_deref(), arguments.documents.stdout_content());
+    let (out, screen) = (
+        arguments.out.as_deref(),
+        arguments.documents.stdout_content(),
+    );
     shards::merge(&arguments.run, out, screen, made)
 }

@@ -1,7 +1,6 @@
 //! Defines the command line: one file per command.
 
 pub(crate) mod assay;
-pub(crate) mod protocol_command;
 pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -18,6 +17,7 @@ pub(crate) mod mcp;
 pub(crate) mod merge;
 pub(crate) mod payload;
 pub(crate) mod price;
+pub(crate) mod protocol_command;
 pub(crate) mod proxies;
 mod query;
 pub(crate) mod redirects;
@@ -45,18 +45,18 @@ use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use plimsoll_protocols::registry::{COMMAND_ENTRIES, CommandEntry};
 
-use crate::console;
-use crate::credentials::PlanCode;
-use crate::documents::{DocumentFlags, OutputDirs};
-use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
-use crate::logging::LogFormat;
-use crate::origins::FlagOrigins;
-use crate::process::{ProcessContext, stop_on_signals};
-use crate::progress::{ProgressMode, ProgressStyle};
+use crate::load::documents::{DocumentFlags, OutputDirs};
+use crate::load::process::{ProcessContext, stop_on_signals};
+use crate::screen::console;
+use crate::screen::logging::LogFormat;
+use crate::screen::progress::{ProgressMode, ProgressStyle};
+use crate::settings::credentials::PlanCode;
+use crate::settings::environment::{self, Environment};
+use crate::settings::origins::FlagOrigins;
 use crate::shards::{LoadSequence, ShardContext};
+use crate::system::version;
 use crate::telemetry;
-use crate::version;
 use registry_commands::ProtocolInvocation;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::output;
-use plimsoll_model::units::ByteSize;
+use plimsoll_model::formats::output;
+use plimsoll_model::formats::units::ByteSize;
 
-use crate::console;
 use crate::failure::{Exit, Failure};
+use crate::screen::console;
 
 const BLOCK_BYTES: usize = 64 * 1024;
 

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::ladder::composition::{
+use plimsoll_model::comparisons::ladder::composition::{
     COMPOSITION_SHARE, PredictedCost, PriceError, PriceList,
 };
-use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung};
-use plimsoll_model::quantity::signed_time;
-use plimsoll_model::units::Rate;
+use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord, Rung};
+use plimsoll_model::formats::quantity::signed_time;
+use plimsoll_model::formats::units::Rate;
 use serde_json::{Value, json};
 
-use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
+use crate::load::documents::JsonFlag;
 
 /// Predict what a chain of layers adds to a call, from the prices of each.
 ///
@@ -219,7 +219,7 @@ fn document(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::ladder::SliceResult;
+    use plimsoll_model::comparisons::ladder::SliceResult;
 
     /// CPU time of the proxy is known of the first three slices alone.
     #[test]

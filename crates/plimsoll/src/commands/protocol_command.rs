@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{self, LoadSpec, Spec};
-use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry, ExportTarget};
 use plimsoll_report::quantity::planned_time;
 
 use super::registry_commands::{ProtocolInvocation, RegistryEntry};
 use crate::commands::{query, redirects, report, sweep};
-use crate::console;
-use crate::environment::{self, Environment};
-use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
-use crate::load_flags::LoadFlags;
-use crate::origins::FlagOrigins;
-use crate::planning;
-use crate::problems::PlanSource;
-use crate::process::ProcessContext;
+use crate::load::execution::{self, LoadRunner, OutputFlags};
+use crate::load::planning;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::settings::environment::{self, Environment};
+use crate::settings::load_flags::LoadFlags;
+use crate::settings::origins::FlagOrigins;
+use crate::settings::problems::PlanSource;
 
 /// Number of clients in the default load.
 const DEFAULT_CLIENTS: u32 = 10;
@@ -187,13 +187,18 @@ fn with_scheme(typed: &str, scheme: &str) -> Option<String> {
     let port = authority.rsplit_once(':').map(|(_, port)| port);
     let has_host = authority == "localhost" || authority.contains(['.', ':']);
     let is_address = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    let is_url = typed.contains("://") || spec::is_unix_socket(typed) || authority.contains(['@', ' ']);
+    let is_url =
+        typed.contains("://") || spec::is_unix_socket(typed) || authority.contains(['@', ' ']);
     (has_host && is_address && !authority.starts_with(':') && !is_url)
         .then(|| format!("{scheme}://{typed}"))
 }
 
 /// Returns the command line, with an ellipsis in place of its flags.
-fn abbreviated_command_line(entry: &CommandEntry, target: Option<&str>, typed: &ArgMatches) -> String {
+fn abbreviated_command_line(
+    entry: &CommandEntry,
+    target: Option<&str>,
+    typed: &ArgMatches,
+) -> String {
     let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = typed.ids().map(clap::Id::as_str);
     let has_flags = ids.any(|id| id != "target" && is_typed(id));
@@ -220,11 +225,7 @@ fn set_default_load(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Op
 /// Sets the clients of a load that has a duration or a number of calls but neither clients nor a rate: one client per
 /// connection, as in other tools. Returns a message about it. Call this after applying the protocol's own flags,
 /// because some protocols set clients or a rate by default.
-fn set_default_clients(
-    load: &mut LoadSpec,
-    entry: &CommandEntry,
-    line: &str,
-) -> Option<String> {
+fn set_default_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Option<String> {
     let is_shaped = load.clients.is_some()
         || load.rate.is_some()
         || load.steps.is_some()
@@ -292,7 +293,12 @@ mod tests {
                 ..LoadSpec::default()
             };
             assert_eq!(load, filled, "{}", entry.name);
-            assert_eq!(set_default_duration(&mut load, entry), None, "{}", entry.name);
+            assert_eq!(
+                set_default_duration(&mut load, entry),
+                None,
+                "{}",
+                entry.name
+            );
         }
     }
 

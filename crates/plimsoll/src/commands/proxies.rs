@@ -6,11 +6,11 @@ use clap::Args;
 use plimsoll_model::spec::{RungSecurity, WireFormat};
 use serde_json::json;
 
-use crate::console;
-use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{self, ProxyTask};
+use crate::load::documents::JsonFlag;
 use crate::proxies::{InstalledProxy, Proxy, ProxyCatalog, shipped_definition, shipped_names};
+use crate::screen::console;
 
 /// List the proxies that a ladder can put between load and server.
 ///
@@ -88,7 +88,11 @@ pub(crate) fn execute(arguments: &ProxiesArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn unknown_value_failure<'a>(flag: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+fn unknown_value_failure<'a>(
+    flag: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Failure {
     let names: Vec<&str> = known.collect();
     Failure::usage(
         format_args!("{flag}: `{name}` is not a known proxy"),

@@ -3,12 +3,12 @@
 use clap::ArgMatches;
 use plimsoll_protocols::registry::{QueryCommand, QueryContext, QueryError, QueryOutput};
 
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::planning;
-use crate::problems::{self, PlanSource};
-use crate::protocols::query_failure;
+use crate::load::planning;
+use crate::load::protocols::query_failure;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::settings::problems::{self, PlanSource};
 
 /// Sends the query to the server that `typed` names, and returns the answer.
 ///

@@ -1,16 +1,16 @@
 //! Follows redirects before a load, for the commands that have `--redirects`.
 
 use plimsoll_model::Plan;
-use plimsoll_model::redaction::mask_urls;
+use plimsoll_model::formats::redaction::mask_urls;
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::CommandEntry;
 
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::planning;
-use crate::problems::PlanSource;
-use crate::protocols::query_failure;
+use crate::load::planning;
+use crate::load::protocols::query_failure;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::settings::problems::PlanSource;
 
 /// Follows at most `limit` redirects from the target of `plan`, which was resolved from `spec`. Returns the plan for
 /// the final target, and changes `spec` accordingly.

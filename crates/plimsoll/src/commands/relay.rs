@@ -1,7 +1,7 @@
 //! `plimsoll relay`: relays a service's traffic. `gateway` connects WebSocket clients to the bus; `sidecar` relays an
 //! application's connections.
 //!
-//! Long because each relay's flags are explained where they are defined.
+//! This file is long because each relay's flags are explained where they are defined.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use plimsoll_engine::tls::files::{self, NamedFile};
-use plimsoll_model::input;
-use plimsoll_model::units::{ByteSize, Period};
-use plimsoll_protocols::serving::{BoundServer, ListenOptions, TrustedProxies};
+use plimsoll_model::formats::input;
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig, SidecarError};
 use plimsoll_relays::token::TokenKeys;
+use plimsoll_serving::{BoundServer, ListenOptions, TrustedProxies};
 
 use super::final_counts::print_with_panics;
 use super::renewing;
 use super::secret::{MissingSecret, SecretFlags};
 use super::tls_flags::ServerTlsFlags;
-use crate::console;
-use crate::descriptors;
-use crate::documents::JsonFlag;
-use crate::environment::Environment;
 use crate::failure::{self, Exit, Failure};
-use crate::listening::listening_address;
-use crate::processor;
-use crate::stopping::{self, STOPPING_NOTICE, ShutdownMode, run_until_stopped};
+use crate::load::documents::JsonFlag;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::settings::listening::listening_address;
+use crate::system::descriptors;
+use crate::system::processor;
+use crate::system::stopping::{self, STOPPING_NOTICE, ShutdownMode, run_until_stopped};
 
 /// How long to wait for Redis at startup.
 const BUS_START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ struct SidecarArguments {
     before_help = "Example: on one thread, for at most 20,000 sessions\n  \
         JWT_SECRET=… plimsoll relay gateway --listen 127.0.0.1:4041 --redis redis://127.0.0.1:6379 \\\n      \
         --workers 1 --max-sessions 20000",
-    after_help = crate::environment::VARIABLES_HELP
+    after_help = crate::settings::environment::VARIABLES_HELP
 )]
 struct GatewayArguments {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
@@ -292,7 +292,9 @@ impl BusFlags {
             sharded: self.sharded,
         };
         let bus = Bus::redis(self.with_certificates(address)?, options);
-        bus.wait_until_ready(BUS_START_TIMEOUT).await.map_err(Failure::error)?;
+        bus.wait_until_ready(BUS_START_TIMEOUT)
+            .await
+            .map_err(Failure::error)?;
         Ok(bus)
     }
 

@@ -3,14 +3,14 @@
 //! If a file is unusable, that is reported and the server keeps the previous one. Secrets from environment variables
 //! are not reloaded, because a process's environment does not change.
 
-use plimsoll_protocols::serving::CertificateRenewal;
 use plimsoll_relays::token::TokenKeys;
+use plimsoll_serving::CertificateRenewal;
 
 use super::secret::{MissingSecret, SecretFlags};
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::stopping;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::system::stopping;
 
 /// Installs the SIGHUP handler.
 ///

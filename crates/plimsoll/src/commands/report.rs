@@ -7,23 +7,25 @@ use std::slice;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::output;
-use plimsoll_model::run::Run;
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::output;
+use plimsoll_model::formats::units::Period;
+use plimsoll_model::runs::run::Run;
 use plimsoll_protocols::registry::{self, ExportSummary, ExportTarget, ForeignFormat};
-use plimsoll_report::closing;
 use plimsoll_report::quantity::plural;
+use plimsoll_report::sentences::closing;
 use plimsoll_report::{
-    ExportError, aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sweep,
-    terminal,
+    ExportError, exports::aiperf, exports::bencher, exports::data, exports::hdr_log,
+    exports::lines, exports::prometheus, ladder, lanes, search, sweep, terminal,
 };
 
-use crate::console;
-use crate::documents::{DocumentFlags, ReportContents, is_stdout, resolve_latest, write_text};
-use crate::environment::Environment;
 use crate::failure::{Exit, Failure, chain};
-use crate::origins::{FlagOrigins, Precedence};
-use crate::presentation;
+use crate::load::documents::{
+    DocumentFlags, ReportContents, is_stdout, resolve_latest, write_text,
+};
+use crate::load::presentation;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::settings::origins::{FlagOrigins, Precedence};
 use crate::telemetry::spans::SPANS_FLAG;
 
 /// Show runs again, or export their calls.
@@ -91,7 +93,11 @@ pub(crate) fn execute(
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     arguments.documents.check(environment)?;
-    let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| resolve_latest(dir)).collect();
+    let asked: Vec<PathBuf> = arguments
+        .runs
+        .iter()
+        .map(|dir| resolve_latest(dir))
+        .collect();
     let contents = ReportContents::of(&asked)?;
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;

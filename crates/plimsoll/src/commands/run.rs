@@ -6,14 +6,14 @@ use clap::Args;
 use plimsoll_model::Plan;
 use plimsoll_model::spec::{RowsSpec, Spec, apply_flags_to_optional};
 
-use crate::documents::print_json;
-use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
-use crate::lanes::LaneSet;
-use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::{self, PlanSource};
-use crate::process::ProcessContext;
+use crate::load::documents::print_json;
+use crate::load::execution::{self, LoadRunner, OutputFlags};
+use crate::load::lanes::LaneSet;
+use crate::load::planning;
+use crate::load::process::ProcessContext;
+use crate::settings::load_flags::LoadFlags;
+use crate::settings::problems::{self, PlanSource};
 use crate::shards::identity::ShardFlags;
 use crate::shards::{self, ShardContext};
 
@@ -25,7 +25,7 @@ Example: a plan as it is, and with another rate and no load yet
   plimsoll run plans/score-steady.toml --rate 500/s --dry-run
 Example: a plan with other data than its own
   plimsoll run plans/orders-varied.toml --rows plans/instruments.csv --rows-order unique --calls 5",
-    after_help = crate::environment::VARIABLES_HELP)]
+    after_help = crate::settings::environment::VARIABLES_HELP)]
 pub(crate) struct RunArguments {
     /// Plan files; - is stdin.
     #[arg(value_name = "PLAN", required = true)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_relays::token::MIN_SECRET_BYTES;
 
-use crate::environment::Environment;
 use crate::failure::{self, Failure};
+use crate::settings::environment::Environment;
 
 /// The secret that signs session tokens.
 #[derive(Clone, Debug, Args)]

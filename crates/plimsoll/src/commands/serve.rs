@@ -3,14 +3,14 @@
 use clap::{Args, Command, Subcommand};
 use plimsoll_engine::tls::validity::{format_utc, unix_now};
 use plimsoll_protocols::registry::REFERENCE_SERVERS;
-use plimsoll_protocols::serving::CertificateRenewal;
-use plimsoll_protocols::serving::reference::{ServeContext, ServerEntry};
+use plimsoll_serving::CertificateRenewal;
+use plimsoll_serving::reference::{ServeContext, ServerEntry};
 
 use super::registry_commands::{ProtocolInvocation, RegistryEntry};
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::stopping;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::system::stopping;
 use listen::ListenFlags;
 
 mod hostile;
@@ -92,8 +92,10 @@ impl ProtocolInvocation<ServerEntry> {
                 format_utc(ended)
             ));
         }
-        let counted =
-            stopping::run_until_stopped(listen.workers, stopping::STOPPING_NOTICE, async |stopped| {
+        let counted = stopping::run_until_stopped(
+            listen.workers,
+            stopping::STOPPING_NOTICE,
+            async |stopped| {
                 let address = bound.address().clone();
                 let place = ServeContext {
                     bound,
@@ -104,7 +106,8 @@ impl ProtocolInvocation<ServerEntry> {
                 let serving = self.entry.start(&self.matches, place)?;
                 listen.announce(name, &address, &announced.facts())?;
                 Ok(serving.await?)
-            })?;
+            },
+        )?;
         for alike in handshakes.take() {
             console::notice(format_args!(
                 "handshakes {}: {}",
@@ -112,7 +115,10 @@ impl ProtocolInvocation<ServerEntry> {
                 alike.describe()
             ));
         }
-        if let Some(renewed) = renewal.map(|renewal| renewal.reload_count()).filter(|n| *n > 0) {
+        if let Some(renewed) = renewal
+            .map(|renewal| renewal.reload_count())
+            .filter(|n| *n > 0)
+        {
             console::notice(format_args!("certificate reloaded {renewed}"));
         }
         listen.print_final_counts(&counted)?;

@@ -1,7 +1,7 @@
 //! `plimsoll shard`: a process of a multi-process load, started by its supervisor.
 //!
-//! The process exchanges messages ([`wire`](crate::multiprocess::wire)) with the supervisor on stdin and stdout, and
-//! stops when its input ends. The supervisor watches the server, writes the run and judges it.
+//! The process exchanges messages ([`wire`](crate::load::multiprocess::wire)) with the supervisor on stdin and stdout,
+//! and stops when its input ends. The supervisor watches the server, writes the run and judges it.
 
 use std::io::{BufRead, Write};
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use clap::Args;
 use plimsoll_engine::worker::ConnectSummary;
 use plimsoll_engine::{Clock, RunRole};
 use plimsoll_model::plan::{Shard, WatchedProcess};
-use plimsoll_model::recording::Recording;
+use plimsoll_model::rows::recording::Recording;
 
 use crate::failure::{Exit, Failure};
-use crate::multiprocess::wire::{
+use crate::load::multiprocess::wire::{
     ChildOrder, FinishReport, HEARTBEAT_INTERVAL, ReadyReport, ShardMessage, send_observation,
 };
-use crate::planning;
-use crate::planning::read;
-use crate::problems::PlanSource;
-use crate::process::ProcessContext;
-use crate::protocols;
-use crate::threads;
+use crate::load::planning;
+use crate::load::planning::read;
+use crate::load::process::ProcessContext;
+use crate::load::protocols;
+use crate::settings::problems::PlanSource;
+use crate::system::threads;
 
 /// One of several processes that share a load. Other commands start it where they need it.
 #[derive(Debug, Args)]
@@ -83,7 +83,10 @@ pub(crate) fn execute(
     Ok(Exit::Done)
 }
 
-fn run_share(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishReport, Failure> {
+fn run_share(
+    arguments: &ShardArguments,
+    process: &ProcessContext,
+) -> Result<FinishReport, Failure> {
     let orders = receive_orders(process)?;
     let (spec, text) = read(&arguments.plan)?;
     let source = PlanSource::from_file(&arguments.plan, &text);

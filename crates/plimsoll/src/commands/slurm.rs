@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::console;
 use crate::failure::{Exit, Failure};
 use crate::launching::{LaunchPlan, ScriptFlags};
+use crate::screen::console;
 
 /// Print a batch script for Slurm that runs a plan on several machines.
 #[derive(Debug, Args)]

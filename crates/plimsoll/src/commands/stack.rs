@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::plan::WatchedProcess;
 use plimsoll_model::spec::Spec;
-use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::QueryFlags;
 use plimsoll_stack::sessions::{Stack, StackLimits, StackTopology, is_healthy};
 
 use crate::commands::report;
-use crate::console;
-use crate::descriptors;
-use crate::documents::DocumentFlags;
-use crate::documents::JsonFlag;
-use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
-use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::PlanSource;
-use crate::process::ProcessContext;
+use crate::load::documents::DocumentFlags;
+use crate::load::documents::JsonFlag;
+use crate::load::execution::{self, LoadRunner, OutputFlags};
+use crate::load::planning;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::settings::load_flags::LoadFlags;
+use crate::settings::problems::PlanSource;
+use crate::system::descriptors;
 
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -184,7 +184,7 @@ struct StackLogsArguments {
 /// Start a stack, load it, print the report, and stop it.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
-    after_help = crate::environment::VARIABLES_HELP)]
+    after_help = crate::settings::environment::VARIABLES_HELP)]
 struct StackRunArguments {
     #[command(flatten)]
     place: StackLocation,

@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_engine::tls::crypto_speed;
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::output;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::formats::output;
 use plimsoll_model::plan::{KeyExchangeGroup, Plan, TlsSuite};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::sweep_checks;
 use plimsoll_report::sweep as shown;
 
-use crate::console;
-use crate::documents::{OutputDirs, StdoutContent};
-use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{self, LadderFlags, LadderRequest};
-use crate::presentation;
-use crate::problems::PlanSource;
-use crate::process::ProcessContext;
+use crate::load::documents::{OutputDirs, StdoutContent};
+use crate::load::execution::{self, OutputFlags};
+use crate::load::presentation;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::settings::problems::PlanSource;
 use crate::shards::ShardContext;
 
 /// File names of the table of metrics in a sweep's directory: as CSV for spreadsheets, and as JSON for programs.
@@ -36,7 +36,7 @@ Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
   plimsoll sweep plans/tls-sweep.toml
 Example: the same against a server of your own, three times each
   plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
-    after_help = crate::environment::VARIABLES_HELP,
+    after_help = crate::settings::environment::VARIABLES_HELP,
     mut_arg("target", |arg| arg.help(sweep_checks::TARGET_HELP)),
     mut_arg("rounds", |arg| arg.help("How often each configuration is measured [default: 1]")))]
 pub(crate) struct SweepArguments {
@@ -92,7 +92,11 @@ pub(crate) fn run_typed_ladder(
 ///
 /// # Errors
 /// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
-fn run_sweep(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Result<Exit, Failure> {
+fn run_sweep(
+    spec: &Spec,
+    asked: &LadderRequest<'_>,
+    screen: StdoutContent,
+) -> Result<Exit, Failure> {
     sweep_checks::check_fetches_files(spec, asked.kind)?;
     ladder_run::execute(spec, asked, |mut climb| {
         let (suites, groups) = offered_parameters(climb.plans())?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use plimsoll_model::spec::{find_group, find_suite, find_tls_version};
-use plimsoll_protocols::serving::ServerTlsOptions;
+use plimsoll_serving::ServerTlsOptions;
 
 #[derive(Debug, Args)]
 pub(super) struct ServerTlsFlags {

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use clap::{Arg, Args};
 use jiff::Timestamp;
-use plimsoll_model::gate::Gate;
-use plimsoll_model::redaction;
-use plimsoll_model::run::SCHEMA_VERSION;
-use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_for_url};
-use plimsoll_model::track::{
+use plimsoll_model::comparisons::track::{
     DEFAULT_GATES, ERROR_PROBABILITY, TrackJudgement, TrackRecord, TrackedVersion,
 };
-use plimsoll_model::units::{Period, Rate};
+use plimsoll_model::formats::redaction;
+use plimsoll_model::formats::units::{Period, Rate};
+use plimsoll_model::metrics::gate::Gate;
+use plimsoll_model::runs::run::SCHEMA_VERSION;
+use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_for_url};
 use plimsoll_protocols::registry::{self, DefaultFlags};
-use plimsoll_report::{closing, ladder as ladder_report, track as shown};
+use plimsoll_report::{ladder as ladder_report, sentences::closing, track as shown};
 
-use super::ladder::{reject_call_flags, find_call_flag};
-use crate::console;
-use crate::documents::{self, DocumentFlags, OutputDirs, ReportContents, StdoutContent};
-use crate::execution::{self, save_failure};
+use super::ladder::{find_call_flag, reject_call_flags};
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::LadderFlags;
-use crate::problems::{self, PlanSource};
-use crate::process::ProcessContext;
+use crate::load::documents::{self, DocumentFlags, OutputDirs, ReportContents, StdoutContent};
+use crate::load::execution::{self, save_failure};
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::settings::problems::{self, PlanSource};
 use crate::tracking::{
     self, BisectionRequest, BuildResult, BuiltTrees, GitCommit, GitRepository, MergeAncestry,
     PreparedVersion, VersionComparer, bisect, redact_command,
@@ -433,7 +433,8 @@ impl VersionTracking<'_> {
             dir: &dir,
         };
         let version = |commit: &GitCommit| {
-            PreparedVersion::from_commit(commit, build, self.serve_command(), PathBuf::new()).version
+            PreparedVersion::from_commit(commit, build, self.serve_command(), PathBuf::new())
+                .version
         };
         let (old, new) = (version(&good), version(&bad));
         let mut record = self.record(&old, &new);
@@ -457,8 +458,13 @@ impl VersionTracking<'_> {
         self.report_result(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
     }
 
-    /// Prints the result and writes the documents; these show the ladder of the directory `shown`.
-    fn report_result(&self, record: &TrackRecord, dir: &Path, shown: &Path) -> Result<Exit, Failure> {
+    /// Prints the result and writes the documents, which cover the ladder recorded in the directory `shown`.
+    fn report_result(
+        &self,
+        record: &TrackRecord,
+        dir: &Path,
+        shown: &Path,
+    ) -> Result<Exit, Failure> {
         documents::write_latest_file(dir);
         let documents = self.documents();
         if documents.json {

@@ -11,16 +11,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use plimsoll_protocols::serving::pages::{self, Method, Request, Response, StatusCode, header};
 use plimsoll_report::history::{document, history};
 use plimsoll_report::terminal;
+use plimsoll_serving::pages::{self, Method, Request, Response, StatusCode, header};
 use tokio::sync::Mutex;
 
-use crate::console;
-use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure, chain};
-use crate::presentation;
-use crate::stopping;
+use crate::load::documents::JsonFlag;
+use crate::load::presentation;
+use crate::screen::console;
+use crate::system::stopping;
 use run_index::{PageResult, RunIndex};
 
 /// Show a folder of runs in a browser: histories of plans, reports, and two runs compared.
@@ -100,7 +100,10 @@ fn print_changes(index: &mut RunIndex, json: &JsonFlag) -> Result<Exit, Failure>
 
 async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<String> {
     let host = request.headers().get(header::HOST);
-    if !host.and_then(|h| h.to_str().ok()).is_some_and(is_loopback_host) {
+    if !host
+        .and_then(|h| h.to_str().ok())
+        .is_some_and(is_loopback_host)
+    {
         let text = "the Host header is not a name of this machine\n".to_owned();
         return response(StatusCode::MISDIRECTED_REQUEST, text, &[]);
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::failure::{Exit, Failure};
-use crate::process::ProcessContext;
+use crate::load::process::ProcessContext;
 use crate::shards::{self, RunFlags, WatchMode};
 
 /// Show the progress of a run on several machines, or stop it.

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::quantity::{exact_rate, rate, time};
+use plimsoll_model::formats::quantity::{exact_rate, rate, time};
 use plimsoll_protocols::registry::CALIBRATION_SERVER;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::MachineFinding;
-use crate::child::ServerProcess;
-use crate::console;
 use crate::failure::{Exit, Failure};
-use crate::process::ProcessContext;
-use crate::progress::ProgressStyle;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::screen::progress::ProgressStyle;
+use crate::system::child::ServerProcess;
 
 /// Rate of the load with a fixed rate, calls per second.
 pub(crate) const PACED_RATE: f64 = 1_000.0;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::thread;
 
-use plimsoll_engine::descriptors::DescriptorLimit;
-use plimsoll_model::quantity::{bytes, count, plural};
+use plimsoll_engine::transport::descriptors::DescriptorLimit;
+use plimsoll_model::formats::quantity::{bytes, count, plural};
 
 use super::MachineFinding;
 
@@ -35,8 +35,13 @@ pub(crate) fn settings() -> Vec<MachineFinding> {
             read_kernel_file("/proc/loadavg").as_deref(),
             machine_cores(&read_kernel_file("/proc/stat").unwrap_or_default()),
         ),
-        governor(read_kernel_file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()),
-        clock(read_kernel_file("/sys/devices/system/clocksource/clocksource0/current_clocksource").as_deref()),
+        governor(
+            read_kernel_file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref(),
+        ),
+        clock(
+            read_kernel_file("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+                .as_deref(),
+        ),
         descriptors(),
         ports(read_kernel_file("/proc/sys/net/ipv4/ip_local_port_range").as_deref()),
         memory(read_kernel_file("/proc/meminfo").as_deref()),

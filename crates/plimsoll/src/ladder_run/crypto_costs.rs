@@ -1,14 +1,15 @@
-//! Measures the CPU time of the cryptography in a rung's connection setup, so that readers can compare it with the
-//! measured CPU time of the whole setup. This is done only for ladders whose rungs differ in the kind of certificate.
+//! Measures the CPU time of the cryptography in the connection setup of a rung (one variant in a ladder), so that
+//! readers can compare it with the measured CPU time of the whole setup. This is done only for ladders whose rungs
+//! differ in the kind of certificate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_engine::tls::crypto_speed;
-use plimsoll_model::ladder::{ExtraMeasurement, PercentileEstimate, Rung};
+use plimsoll_model::comparisons::ladder::{ExtraMeasurement, PercentileEstimate, Rung};
 use plimsoll_model::crypto_speeds::{HandshakeWork, PrimitiveCosts};
 use plimsoll_model::plan::{ClientIdentity, ConnectionReuse, KeyExchangeGroup, TlsVersion};
-use plimsoll_model::record::TimeHistogram;
-use plimsoll_model::run::Run;
+use plimsoll_model::records::record::TimeHistogram;
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::spec::{RungSecurity, RungSpec};
 use plimsoll_model::{Plan, TimeMeasure};
 use plimsoll_stack::certificates::CertificateOptions;
@@ -64,7 +65,11 @@ pub(super) fn add_connection_times(
         ExtraMeasurement::Connections
     };
     let times = all.entry(part).or_default();
-    times.merge(run.measured_record().measures.times(TimeMeasure::Connection));
+    times.merge(
+        run.measured_record()
+            .measures
+            .times(TimeMeasure::Connection),
+    );
     if let Some(p99) = PercentileEstimate::p99(times) {
         rung.connection_p99.insert(part, p99);
     }

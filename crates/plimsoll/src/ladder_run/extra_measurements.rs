@@ -1,15 +1,15 @@
 //! Defines the measurements that a ladder makes in addition to its interleaved calls: the cost of a call at a saturated
-//! server, the cost of a new connection, and the memory of an idle connection. Each measurement has separate short
-//! slices, because several costs in one slice could not be told apart.
+//! server, the cost of a new connection, and the memory of an idle connection. Each measurement has separate slices
+//! (short runs of one variant), because several costs in one slice could not be told apart.
 
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::throughput::EXTRA_ROUNDS;
-use plimsoll_model::ladder::{self, ExtraMeasurement};
-use plimsoll_model::run::MIN_CONNECTIONS_FOR_MEMORY;
+use plimsoll_model::comparisons::ladder::throughput::EXTRA_ROUNDS;
+use plimsoll_model::comparisons::ladder::{self, ExtraMeasurement};
+use plimsoll_model::formats::units::Period;
+use plimsoll_model::runs::run::MIN_CONNECTIONS_FOR_MEMORY;
 use plimsoll_model::spec::{LadderSpec, RungSecurity, RungSpec, Spec};
-use plimsoll_model::units::Period;
 
 use super::interleaving::Interleaving;
 use super::{LadderRequest, SliceRounds};

@@ -1,17 +1,17 @@
-//! Flags of the commands that measure rungs: `ladder` and `sweep`.
+//! Flags of the commands that measure the rungs (variants) of a ladder: `ladder` and `sweep`.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{LadderSpec, Spec, apply_flags_to_optional};
-use plimsoll_model::units::Period;
 
-use crate::documents::DocumentFlags;
 use crate::failure::Failure;
-use crate::load_flags::LoadFlags;
-use crate::origins::FlagOrigins;
-use crate::planning::read;
-use crate::problems;
+use crate::load::documents::DocumentFlags;
+use crate::load::planning::read;
+use crate::settings::load_flags::LoadFlags;
+use crate::settings::origins::FlagOrigins;
+use crate::settings::problems;
 use crate::shards::identity::ShardFlags;
 
 /// Flags that set what is measured, how often, and where the results are written.

@@ -1,17 +1,19 @@
-//! Interleaves rungs whose servers all run at once: each rung has its own load, all loads use one clock, and one
-//! schedule assigns batches of calls (in a sweep: time slots of a closed loop) to the rungs.
+//! Interleaves rungs (variants) of a ladder whose servers all run at once: each rung has its own load, all loads use
+//! one clock, and one schedule assigns batches of calls (in a sweep: time slots of a closed loop) to the rungs.
 
 use std::time::Duration;
 
 use plimsoll_engine::Clock;
-use plimsoll_engine::awake_cores::AwakeCores;
+use plimsoll_engine::host::awake_cores::AwakeCores;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::ladder::batches::{
+use plimsoll_model::comparisons::ladder::batches::{
     self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, RungMeasurement,
 };
-use plimsoll_model::ladder::{ALPHA, BatchPercentiles, GateObstacle, GateOutcome, GateResult};
+use plimsoll_model::comparisons::ladder::{
+    ALPHA, BatchPercentiles, GateObstacle, GateOutcome, GateResult,
+};
 use plimsoll_model::plan::BatchSchedule;
-use plimsoll_model::run::MIN_CONNECTIONS_FOR_MEMORY;
+use plimsoll_model::runs::run::MIN_CONNECTIONS_FOR_MEMORY;
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::schedule::batches::shuffle_batches;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
@@ -21,9 +23,9 @@ use super::replicates::replicates_per_segment;
 use super::testbed::RunningServers;
 use super::{LADDER_KIND, LadderRequest, LadderRun, time_slots};
 use crate::failure::Failure;
-use crate::parallel_loads::{self, PROGRESS_INTERVAL, ParallelLoad};
-use crate::progress::ProgressSeries;
-use crate::remaining::RemainingTime;
+use crate::load::parallel_loads::{self, PROGRESS_INTERVAL, ParallelLoad};
+use crate::screen::progress::ProgressSeries;
+use crate::screen::remaining::RemainingTime;
 
 /// Minimum length of a segment, which gives enough blocks at usual rates, and enough samples of CPU differences.
 const MIN_SEGMENT_LENGTH: Duration = Duration::from_secs(20);
@@ -216,7 +218,10 @@ fn obstacle(
     if is_ladder && (load.clients.is_some() || load.rate.is_none() && load.steps.is_none()) {
         return Some("batches need a rate, and a closed loop has none".to_owned());
     }
-    if rungs.iter().any(|rung| rung.spec.call.schedules_own_arrivals()) {
+    if rungs
+        .iter()
+        .any(|rung| rung.spec.call.schedules_own_arrivals())
+    {
         return Some("sessions and held connections last longer than batches".to_owned());
     }
     if rungs
@@ -322,7 +327,8 @@ impl LadderRun<'_> {
         // probability among the tests (Bonferroni).
         let alpha = turning.alpha / f64::from(turning.segments);
         let seed = self.record.seed;
-        let mut turns = BatchesRecord::from_measurements(&self.interleaved, alpha, metrics.sum(), seed);
+        let mut turns =
+            BatchesRecord::from_measurements(&self.interleaved, alpha, metrics.sum(), seed);
         turns.wanted_us = turning.resolution_us;
         turns.kept_awake = self.kept_awake;
         turns.alpha = turning.alpha;
@@ -367,9 +373,9 @@ impl LadderRun<'_> {
         // More time can't decide a gate whose metric is not measured, or whose rungs keep failing differently.
         let can_be_decided = |gated: &GateResult| match gated.obstacle {
             Some(GateObstacle::NotMeasured) => false,
-            Some(GateObstacle::FailsDifferently) => {
-                !self.record.failure_rates_differ_in_most_replicates(gated.rung, 0)
-            }
+            Some(GateObstacle::FailsDifferently) => !self
+                .record
+                .failure_rates_differ_in_most_replicates(gated.rung, 0),
             Some(GateObstacle::TooFewReplicates) | None => true,
         };
         let is_open = |gated: &GateResult| {
@@ -408,7 +414,10 @@ impl LadderRun<'_> {
             // Turn off the request log and byte counts at full load, where they would slow the generator.
             plan.keep_requests = turning.time_slots.is_none();
             plan.load.count_bytes = turning.time_slots.is_none();
-            before.push(self.testbed.prepare_slice(rung, plan, RunningServers::All)?);
+            before.push(
+                self.testbed
+                    .prepare_slice(rung, plan, RunningServers::All)?,
+            );
         }
         let loads = self.outline.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<ParallelLoad<'_>> = loads

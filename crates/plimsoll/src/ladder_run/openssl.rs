@@ -14,8 +14,8 @@ use std::time::Duration;
 use plimsoll_model::spec::{RungSecurity, Spec, generated_file_size};
 use plimsoll_stack::certificates::CertificateSet;
 
-use crate::child::ServerProcess;
 use crate::failure::Failure;
+use crate::system::child::ServerProcess;
 
 /// Maximum number of polls for the server's address, [`START_POLL_INTERVAL`] apart: one minute in total, far longer
 /// than a start takes.

@@ -6,17 +6,19 @@ use std::fmt;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{self, ExtraMeasurement, Gate, batches};
+use plimsoll_model::comparisons::ladder::{self, ExtraMeasurement, Gate, batches};
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{LadderSpec, RungRoute, RungSpec, Spec};
-use plimsoll_model::units::Period;
 use plimsoll_report::quantity::planned_time;
 
 use super::interleaving::Interleaving;
-use super::{DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, extra_measurements, slices, time_slots};
-use crate::documents::DocumentFlags;
+use super::{
+    DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, extra_measurements, slices, time_slots,
+};
 use crate::failure::Failure;
-use crate::presentation;
-use crate::problems;
+use crate::load::documents::DocumentFlags;
+use crate::load::presentation;
+use crate::settings::problems;
 
 /// Maximum default warm-up of a slice or replicate.
 const MAX_WARMUP: Duration = Duration::from_secs(2);
@@ -43,7 +45,10 @@ impl LadderOutline {
     ///
     /// # Errors
     /// When the plan or a flag is invalid.
-    pub(super) fn from_spec(spec: &Spec, asked: &LadderRequest<'_>) -> Result<LadderOutline, Failure> {
+    pub(super) fn from_spec(
+        spec: &Spec,
+        asked: &LadderRequest<'_>,
+    ) -> Result<LadderOutline, Failure> {
         let mut spec = spec.clone();
         asked.flags.apply_to_spec(&mut spec)?;
         let options = spec.ladder.clone().unwrap_or_default();
@@ -64,7 +69,8 @@ impl LadderOutline {
         }
         let turning = Interleaving::from_options(&spec, &unserved, asked)?;
         let in_calls = turning.as_ref().ok().filter(|t| t.time_slots.is_none());
-        let parts = extra_measurements::select_measurements(&options, &unserved, in_calls.copied(), asked)?;
+        let parts =
+            extra_measurements::select_measurements(&options, &unserved, in_calls.copied(), asked)?;
         let length = turning.as_ref().map_or(length, |turning| turning.length);
         let replicates = turning.as_ref().map_or(1, |turning| turning.replicates);
         let timed = turning.as_ref().ok().and_then(|turning| turning.time_slots);

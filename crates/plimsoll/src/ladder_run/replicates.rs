@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::ladder::batches::MIN_REPLICATES;
+use plimsoll_model::comparisons::ladder::batches::MIN_REPLICATES;
 use plimsoll_model::spec::{RateSpec, RungSpec, Spec};
 
 use super::LadderRequest;

@@ -1,4 +1,4 @@
-//! Builds the routes of a rung's proxies: their addresses, protocols and certificates.
+//! Builds the routes of the proxies of a rung (one variant in a ladder): their addresses, protocols and certificates.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! Starts and watches the proxies that a ladder puts between the load and its servers: one proxy per rung, or a chain.
+//! Starts and watches the proxies that a ladder puts between the load and its servers: one proxy per rung (variant), or
+//! a chain.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,17 +7,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_model::ladder::SkippedRung;
+use plimsoll_model::comparisons::ladder::SkippedRung;
 use plimsoll_model::spec::{CustomProxy, RungRoute, RungSecurity, RungSpec};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 
-use super::routes::{ProxyTask, absolute, write_failure, external_upstream_tls, join_certificates_and_keys};
+use super::routes::{
+    ProxyTask, absolute, external_upstream_tls, join_certificates_and_keys, write_failure,
+};
 use super::servers::RungServers;
 use super::sidecars::ProxyTarget;
-use crate::console;
 use crate::failure::Failure;
 use crate::proxies::process::{ProcessUsage, ProxyProcess, ProxyStartError, free_address};
 use crate::proxies::{InstalledProxy, ProxyCatalog, ProxyRoute, UpstreamTls};
+use crate::screen::console;
 
 /// Maximum number of free ports to try for a proxy, in case another program binds the chosen port first.
 const MAX_PORT_ATTEMPTS: u32 = 5;
@@ -281,7 +284,11 @@ impl RungProxies {
     /// Returns whether a proxy of the rung is down.
     pub(super) fn is_down(&mut self, rung: usize) -> bool {
         let mut hops = self.by_rung.get_mut(rung).into_iter().flatten();
-        hops.any(|hop| hop.running.as_mut().is_none_or(|r| r.exit_status().is_some()))
+        hops.any(|hop| {
+            hop.running
+                .as_mut()
+                .is_none_or(|r| r.exit_status().is_some())
+        })
     }
 
     /// Returns why a rung was dropped after its measurement had started.

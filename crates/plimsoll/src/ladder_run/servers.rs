@@ -1,4 +1,4 @@
-//! Starts the servers of a ladder's rungs: one server per kind of TLS and network, or one per rung.
+//! Starts the servers of a ladder's rungs (variants): one server per kind of TLS and network, or one per rung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 
-use plimsoll_engine::resources::WatchedProcesses;
-use plimsoll_engine::{cores, memory_layout};
-use plimsoll_model::ladder::SkippedRung;
+use plimsoll_engine::host::resources::WatchedProcesses;
+use plimsoll_engine::{host::cores, structures::memory_layout};
+use plimsoll_model::comparisons::ladder::SkippedRung;
 use plimsoll_model::plan::ClientIdentity;
 use plimsoll_model::spec::{RungNetwork, RungRoute, RungSecurity, RungSpec, TlsLibrary};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
@@ -18,10 +18,10 @@ use plimsoll_stack::namespace::NetworkNamespace;
 
 use super::openssl;
 use super::services::{RunningServer, ServiceComparison};
-use crate::child::ServerProcess;
 use crate::failure::Failure;
-use crate::process::ProcessContext;
-use crate::version;
+use crate::load::process::ProcessContext;
+use crate::system::child::ServerProcess;
+use crate::system::version;
 
 /// Whether rungs share servers.
 #[derive(Clone, Copy, Debug, Default)]

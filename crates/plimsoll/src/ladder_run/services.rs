@@ -1,5 +1,5 @@
-//! The user's own services that a ladder compares. Each rung's server is a shell command, which the ladder starts,
-//! restarts for each replicate, and stops with all its children.
+//! The user's own services that a ladder compares. The server of each rung (variant) is a shell command, which the
+//! ladder starts, restarts for each replicate, and stops with all its children.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::cores;
+use plimsoll_engine::host::cores;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_report::quantity::planned_time;
 
-use crate::child::ServerProcess;
-use crate::console;
 use crate::failure::{Exit, Failure};
-use crate::parallel_loads::PROGRESS_INTERVAL;
-use crate::process::ProcessContext;
-use crate::progress::ProgressStyle;
+use crate::load::parallel_loads::PROGRESS_INTERVAL;
+use crate::load::process::ProcessContext;
 use crate::proxies::process::{ProcessKind, ProxyProcess, settle};
+use crate::screen::console;
+use crate::screen::progress::ProgressStyle;
+use crate::system::child::ServerProcess;
 
 /// Services to compare, and the error probability of the comparison.
 pub(crate) struct ServiceComparison {

@@ -1,21 +1,21 @@
-//! Starts the Plimsoll sidecars that a ladder puts between the load and the targets of its rungs.
+//! Starts the Plimsoll sidecars that a ladder puts between the load and the targets of its rungs (variants).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_engine::{Address, memory_layout};
+use plimsoll_engine::{Address, structures::memory_layout};
 use plimsoll_model::spec::{
-    RungRoute, RungSecurity, RungSpec, WatchSpec, set_target_addresses, parse_target,
+    RungRoute, RungSecurity, RungSpec, WatchSpec, parse_target, set_target_addresses,
 };
+use plimsoll_protocols::interface::relayed::RelayMode;
 use plimsoll_protocols::registry::RELAYED_PROTOCOLS;
-use plimsoll_protocols::relayed::RelayMode;
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 
-use crate::child::ServerProcess;
 use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
+use crate::system::child::ServerProcess;
 
 /// The key of a sidecar chain: the target's address and the rung's route, which has the number of sidecars.
 type ChainKey = (SocketAddr, RungRoute);
@@ -167,7 +167,9 @@ fn start_sidecar(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar
     let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
     let mut command = Command::new(program);
     command.args(["relay", "sidecar"]).arg(&file);
-    let started = ServerProcess::start(&mut command, |c| memory_layout::run_with_fixed_layout(|| c.spawn()));
+    let started = ServerProcess::start(&mut command, |c| {
+        memory_layout::run_with_fixed_layout(|| c.spawn())
+    });
     let (process, line) = started.map_err(|e| wrong("can't start a sidecar of", e))?;
     let address = line.split("listening on ").nth(1);
     let address = address.and_then(|address| address.trim().parse().ok());

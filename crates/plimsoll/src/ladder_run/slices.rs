@@ -1,23 +1,23 @@
-//! Measures rungs in rounds of short slices; each round measures every rung once, in random order. Each slice is a run.
-//! On several machines shard 0 decides the order, and each slice is a run of all shards.
+//! Measures the rungs (variants) of a ladder in rounds of short slices; each round measures every rung once, in random
+//! order. Each slice is a run. On several machines shard 0 decides the order, and each slice is a run of all shards.
 
 use std::time::Duration;
 
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::throughput::{is_round_measured, parts_per_slice};
-use plimsoll_model::ladder::{self, ExtraMeasurement};
+use plimsoll_model::comparisons::ladder::throughput::{is_round_measured, parts_per_slice};
+use plimsoll_model::comparisons::ladder::{self, ExtraMeasurement};
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{RungSpec, Spec};
-use plimsoll_model::units::Period;
 
 use super::testbed::RunningServers;
 use super::{LadderRun, SliceId};
-use crate::execution::{self, LoadRunner};
 use crate::failure::Failure;
-use crate::parallel_loads::PROGRESS_INTERVAL;
-use crate::progress::ProgressSeries;
-use crate::remaining::RemainingTime;
+use crate::load::execution::{self, LoadRunner};
+use crate::load::parallel_loads::PROGRESS_INTERVAL;
+use crate::screen::progress::ProgressSeries;
+use crate::screen::remaining::RemainingTime;
 
 /// Minimum warm-up of a divided slice, in which every client must receive its first session ticket.
 const MIN_WARMUP: Duration = Duration::from_millis(200);
@@ -142,7 +142,8 @@ impl LadderRun<'_> {
                 let run = run?;
                 // Compared rungs have one slice in every round, so their k-th slices belong to the same round.
                 let mut slice = self.slice(plan, &run, name);
-                self.testbed.add_server_and_proxy_usage(rung, &before, &run, &mut slice);
+                self.testbed
+                    .add_server_and_proxy_usage(rung, &before, &run, &mut slice);
                 self.record_connections(rung, plan, &run);
                 let measured = &mut self.record.rungs[rung];
                 match all.part {

@@ -1,12 +1,12 @@
-//! The testbed of a ladder: the servers, sidecars and proxies of its rungs. It also adds their resource usage to the
-//! results of slices.
+//! The testbed of a ladder: the servers, sidecars and proxies of its rungs (variants). It also adds their resource
+//! usage to the results of slices (short runs of one rung).
 
 use std::path::Path;
 
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::SliceResult;
+use plimsoll_model::comparisons::ladder::SliceResult;
 use plimsoll_model::plan::WatchedProcess;
-use plimsoll_model::run::{MIN_CONNECTIONS_FOR_MEMORY, Run};
+use plimsoll_model::runs::run::{MIN_CONNECTIONS_FOR_MEMORY, Run};
 use plimsoll_model::spec::RungSpec;
 
 use super::rung_proxies::{AvailableProxies, RungProxies};
@@ -102,7 +102,9 @@ impl<'a> Testbed<'a> {
 
     /// Returns the resources that a rung's sidecars or proxies have used so far; `None` if the rung has none.
     fn proxy_usage(&self, rung: usize) -> Option<ProcessUsage> {
-        self.sidecars.resource_usage(rung).or_else(|| self.proxies.resource_usage(rung))
+        self.sidecars
+            .resource_usage(rung)
+            .or_else(|| self.proxies.resource_usage(rung))
     }
 
     /// Returns the proxies with their versions, by rung.

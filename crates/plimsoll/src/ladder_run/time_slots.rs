@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_model::ladder::throughput;
+use plimsoll_model::comparisons::ladder::throughput;
 use plimsoll_model::plan::batch_start_window;
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
 use plimsoll_report::quantity::planned_time;
@@ -40,7 +40,10 @@ pub(super) fn plan_time_slots(
     }
     let (mut bytes, mut handshakes) = (0, 0);
     for rung in rungs {
-        let (load, size) = (&rung.spec.load, rung.spec.fetched_file().and_then(|(_, size)| size));
+        let (load, size) = (
+            &rung.spec.load,
+            rung.spec.fetched_file().and_then(|(_, size)| size),
+        );
         let Some(size) = size else {
             return no(
                 "the length of batches depends on the size of the files, and the plan gives none",

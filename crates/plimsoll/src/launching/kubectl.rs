@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::console;
 use crate::failure::Failure;
+use crate::screen::console;
 
 /// How often the job's state is polled.
 const JOB_POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -13,8 +13,8 @@ use clap::Args;
 use plimsoll_protocols::registry;
 
 use super::LaunchPlan;
-use crate::execution::slug;
 use crate::failure::{self, Failure};
+use crate::load::execution::slug;
 
 /// Maximum size of a ConfigMap or Secret, bytes (API reference of ConfigMap v1).
 const MAX_OBJECT_BYTES: usize = 1 << 20;
@@ -461,7 +461,10 @@ mod tests {
 
     #[test]
     fn paths_outside_working_directory_are_rejected() {
-        assert_eq!(relative_path(Path::new("./a/b.csv")).as_deref(), Some("a/b.csv"));
+        assert_eq!(
+            relative_path(Path::new("./a/b.csv")).as_deref(),
+            Some("a/b.csv")
+        );
         for other in ["/a", "../a", "a/../b", "-", "."] {
             assert_eq!(relative_path(Path::new(other)), None, "{other}");
         }

@@ -13,18 +13,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::resources::WatchedProcesses;
-use plimsoll_engine::{Address, memory_layout};
+use plimsoll_engine::host::resources::WatchedProcesses;
+use plimsoll_engine::{Address, structures::memory_layout};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
-use crate::child::ServerProcess;
+use crate::system::child::ServerProcess;
 
 /// Maximum number of polls for the proxy's listener, [`START_POLL_INTERVAL`] apart: one minute in total, far longer
 /// than a start takes.
 const MAX_START_POLLS: u32 = 6_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of polls for a process's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed. It has no calls in
-/// flight when it is stopped.
+/// Maximum number of polls for a process's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed. Three seconds are
+/// enough, because the process has no calls in flight when it is stopped.
 const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of polls for the exit of a shell's children, [`EXIT_POLL_INTERVAL`] apart.

@@ -17,9 +17,9 @@ use super::identity::{ShardFlags, ShardIdentity};
 use super::member::RETRY_DELAY;
 use super::objects::{self, NextLoad, ORDERS_OBJECT, Orders, RunResult, Withdrawal};
 use super::store::{RendezvousStore, ShardRole, StoreRequest, StoreResponse};
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
+use crate::screen::console;
+use crate::settings::environment::Environment;
 
 /// How long a failing shard tries to report its failure to shard 0, and how long a failing shard 0 keeps serving its
 /// report to shards that start later.

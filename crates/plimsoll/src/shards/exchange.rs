@@ -12,10 +12,10 @@ use super::leader::{self, Leader};
 use super::member::{Member, MemberEvent, MemberRequestKind};
 use super::objects::RunResult;
 use super::store::{RendezvousStore, StoreResponse};
-use crate::console;
 use crate::failure::Failure;
-use crate::multiprocess::wire::ShardMessage;
-use crate::threads;
+use crate::load::multiprocess::wire::ShardMessage;
+use crate::screen::console;
+use crate::system::threads;
 
 /// Maximum time between two polls of the state machines for requests that are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,4 +1,5 @@
-//! Runs a series of loads on the same shards, such as the trials of a search or the slices of a ladder.
+//! Runs a series of loads on the same shards, such as the trials of a search or the slices (short runs of one variant)
+//! of a ladder.
 //!
 //! Shard 0 decides which load comes next and announces it; the others derive the same plan from the announcement. Each
 //! load is a run in its own subfolder of the series, with all checks of a sharded run: shards with another plan are
@@ -10,7 +11,7 @@ use std::thread;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::run::{Run, RunState};
+use plimsoll_model::runs::run::{Run, RunState};
 use plimsoll_model::spec::Spec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,9 +22,9 @@ use super::member::{LEADER_TIMEOUT, RETRY_DELAY};
 use super::objects::{self, NextLoad, RunResult, from_json};
 use super::store::{RendezvousStore, SHUTDOWN_GRACE, ShardRole, StoreRequest, StoreResponse};
 use super::{INTERRUPTED_REASON, ShardRun};
-use crate::execution::{self, LoadRunner, PlannedRun};
 use crate::failure::{Exit, Failure};
-use crate::process::ProcessContext;
+use crate::load::execution::{self, LoadRunner, PlannedRun};
+use crate::load::process::ProcessContext;
 
 /// This process's view of the shards that run a series of loads.
 pub(crate) struct ShardGroup<'a> {
@@ -84,7 +85,11 @@ impl<'a> ShardGroup<'a> {
     ///
     /// # Errors
     /// When the load can't start, a shard is lost, or the results can't be saved.
-    pub(crate) fn run_load(&self, step: impl Serialize, job: PlannedRun<'_>) -> Result<Run, Failure> {
+    pub(crate) fn run_load(
+        &self,
+        step: impl Serialize,
+        job: PlannedRun<'_>,
+    ) -> Result<Run, Failure> {
         let number = self.loads_started.get() + 1;
         // Prepare this shard's share first, so that a load which it can't run is not announced.
         let part = self.shard_run(number, job.spec, job.plan)?;
@@ -101,7 +106,7 @@ impl<'a> ShardGroup<'a> {
             |_| Exit::Done,
         )?;
         match run.state {
-            // A partial run lacks the calls of a shard, so it is no result for the planned load.
+            // A partial run lacks the calls of a shard, so it is not a result for the planned load.
             RunState::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
             _ => Ok(run),
         }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::plan::Shard;
-use plimsoll_model::units::Period;
 
 use super::store::{RendezvousAccess, ShardRole};
 use crate::failure::Failure;

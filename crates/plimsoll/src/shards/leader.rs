@@ -5,15 +5,15 @@
 //! others, and its log is read from the store. A shard that writes nothing while the store answers is dropped; a shard
 //! that has failed stops the run for all. Earlier measurements are kept.
 //!
-//! Long because it is a single state machine: the end of a run depends on all of its states.
+//! This file is long because it is a single state machine: the end of a run depends on all of its states.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_engine::EngineError;
 use plimsoll_model::Time;
-use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::records::record::RequestRecord;
+use plimsoll_model::runs::run::IntervalRecord;
 
 use super::member::{MAX_COUNTED_GAP, POLL_INTERVAL, STORE_TIMEOUT};
 use super::merging::LogMerger;
@@ -23,7 +23,7 @@ use super::objects::{
 };
 use super::request_slot::{RequestSlot, store_failure_message};
 use super::store::{StoreRequest, StoreResponse};
-use crate::multiprocess::wire::ShardMessage;
+use crate::load::multiprocess::wire::ShardMessage;
 
 /// Time without a new part of a shard's log, while the store answers, after which the shard counts as lost.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(30);
@@ -330,7 +330,8 @@ impl Leader {
                 self.orders_slot.mark_answered(next);
             }
             LeaderRequestKind::StopRequest => {
-                self.stop_request_slot.mark_answered(now + STOP_POLL_INTERVAL);
+                self.stop_request_slot
+                    .mark_answered(now + STOP_POLL_INTERVAL);
                 if let StoreResponse::Bytes { bytes, .. } = answer
                     && let Ok(wish) = from_json::<StopRequest>(STOP_REQUEST_OBJECT, &bytes)
                     && wish.stop > self.orders.stop
@@ -360,7 +361,10 @@ impl Leader {
             return;
         }
         let of = self.config.arrival.of;
-        for shard in names.iter().filter_map(|name| objects::shard_from_arrival(name)) {
+        for shard in names
+            .iter()
+            .filter_map(|name| objects::shard_from_arrival(name))
+        {
             match self.shards.get_mut(shard as usize) {
                 Some(remote) if remote.arrival == ArrivalState::Absent => {
                     remote.arrival = ArrivalState::Listed

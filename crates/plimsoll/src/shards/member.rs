@@ -2,8 +2,8 @@
 //! log.
 //!
 //! A member is a state machine without I/O or clock: [`Member::poll`] returns the requests that are due,
-//! [`Member::answered`] handles their answers, and [`Member::event`] returns events for the load. A shard makes at most
-//! one request per second about its log and, except while it waits for the start, one about the orders.
+//! [`Member::on_answer`] handles their answers, and [`Member::event`] returns events for the load. A shard makes at
+//! most one request per second about its log and, except while it waits for the start, one about the orders.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::objects::{
-    self, Arrival, ORDERS_OBJECT, Orders, RunResult, from_json, log_part_object, compress_log_part, to_json,
+    self, Arrival, ORDERS_OBJECT, Orders, RunResult, compress_log_part, from_json, log_part_object,
+    to_json,
 };
 use super::request_slot::{RequestSlot, store_failure_message};
 use super::store::{StoreRequest, StoreResponse};
-use crate::multiprocess::wire::{ClockOffset, ShardMessage};
+use crate::load::multiprocess::wire::{ClockOffset, ShardMessage};
 
 /// How often the log is written, and orders are read during the load.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -233,7 +234,10 @@ impl Member {
             };
             let for_good = for_good && self.state != MemberState::Log;
             if for_good || failing >= patience {
-                self.lose_run(store_failure_message(&problem, (!for_good).then_some(failing)));
+                self.lose_run(store_failure_message(
+                    &problem,
+                    (!for_good).then_some(failing),
+                ));
             } else if failing >= FAILURE_NOTICE_DELAY
                 && !std::mem::replace(&mut self.failure_reported, true)
             {

@@ -2,13 +2,13 @@
 //!
 //! Invariant: the result depends only on the logs, not on where and when they are merged.
 
-use plimsoll_model::run::{
+use plimsoll_model::runs::run::{
     CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals,
 };
 
 use super::objects::{Orders, RunManifest};
-use crate::multiprocess::aggregation::IntervalAggregator;
-use crate::multiprocess::wire::{ClockOffset, ShardMessage};
+use crate::load::multiprocess::aggregation::IntervalAggregator;
+use crate::load::multiprocess::wire::{ClockOffset, ShardMessage};
 
 /// Merger of the logs of a run's shards.
 pub(super) struct LogMerger {
@@ -68,7 +68,9 @@ impl LogMerger {
                 }
             }
             ShardMessage::Finished(end) => {
-                if let Some(contradiction) = one.totals.as_ref().and_then(|t| t.find_contradiction()) {
+                if let Some(contradiction) =
+                    one.totals.as_ref().and_then(|t| t.find_contradiction())
+                {
                     self.fail(shard, contradiction);
                     return;
                 }

@@ -35,19 +35,19 @@ use jiff::Timestamp;
 use plimsoll_engine::worker::{ConnectSummary, StopLevel};
 use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag};
 use plimsoll_model::plan::WatchedProcess;
-use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::RunHeader;
+use plimsoll_model::records::record::RequestRecord;
+use plimsoll_model::runs::run::RunHeader;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
-use crate::console;
-use crate::execution::{self, LoadRunner, OutputFlags, RunLoad};
 use crate::failure::{Exit, Failure};
-use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, send_observation};
-use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
-use crate::process::ProcessContext;
-use crate::profiler;
-use crate::protocols::initial_connections;
+use crate::load::execution::{self, LoadRunner, OutputFlags, RunLoad};
+use crate::load::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, send_observation};
+use crate::load::multiprocess::{self, MultiprocessLoad, ProcessLayout};
+use crate::load::process::ProcessContext;
+use crate::load::profiler;
+use crate::load::protocols::initial_connections;
+use crate::screen::console;
 use context::withdraw;
 use exchange::{LeaderDriver, LeaderShutdown, MemberHandle};
 use identity::ShardIdentity;
@@ -240,13 +240,19 @@ impl ShardRun<'_> {
             })
         });
         match (closing.into_inner(), &ended) {
-            (Some(closing), Ok(done)) => closing.announce_result(RunResult::from_exit(exit(done).code())),
-            (Some(closing), Err(failure)) => closing.announce_result(RunResult::from_failure(failure)),
+            (Some(closing), Ok(done)) => {
+                closing.announce_result(RunResult::from_exit(exit(done).code()))
+            }
+            (Some(closing), Err(failure)) => {
+                closing.announce_result(RunResult::from_failure(failure))
+            }
             // The run failed before its load started: tell the other shards, which would otherwise wait.
             (None, Err(failure)) => {
                 let orders = Orders::with_result(RunResult::from_failure(failure));
-                self.store
-                    .send_and_wait(&store::StoreRequest::put_json(objects::ORDERS_OBJECT, &orders))?;
+                self.store.send_and_wait(&store::StoreRequest::put_json(
+                    objects::ORDERS_OBJECT,
+                    &orders,
+                ))?;
             }
             (None, Ok(_)) => {}
         }
@@ -329,7 +335,9 @@ impl ShardRun<'_> {
             ))
         };
         let folder = tempfile::tempdir().map_err(unwritten)?;
-        let plan_file = folder.path().join(plimsoll_model::run::file_name::PLAN);
+        let plan_file = folder
+            .path()
+            .join(plimsoll_model::runs::run::file_name::PLAN);
         std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
         let load = MultiprocessLoad {
             plan,
@@ -341,7 +349,7 @@ impl ShardRun<'_> {
 
     /// Prints what this shard is doing, unless progress is hidden.
     fn print_status(&self, doing: &str) {
-        if self.process.progress != crate::progress::ProgressStyle::None {
+        if self.process.progress != crate::screen::progress::ProgressStyle::None {
             let shard = self.identity.shard;
             console::notice(format_args!(
                 "shard {} of {}: {doing}",

@@ -18,15 +18,15 @@
 //!
 //! Every object except the orders is written once, and fields of orders are set but never reset, so repeated requests
 //! and lost answers do no harm. A log consists of the messages that a process of a multi-process load writes to its
-//! pipe ([`crate::multiprocess::wire`]), divided into compressed parts.
+//! pipe ([`crate::load::multiprocess::wire`]), divided into compressed parts.
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::run::RunHeader;
+use plimsoll_model::runs::run::RunHeader;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::multiprocess::wire::ShardMessage;
+use crate::load::multiprocess::wire::ShardMessage;
 
 /// Version of the object formats; incremented when older versions of Plimsoll can't read them. All shards must be the
 /// same build, so the version matters mostly for merging an old run.
@@ -271,7 +271,7 @@ pub(super) fn read_log_part(bytes: &[u8]) -> Vec<ShardMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multiprocess::wire::ClockOffset;
+    use crate::load::multiprocess::wire::ClockOffset;
 
     #[test]
     fn log_round_trips_and_rejects_truncation() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::{IntervalRecord, RunEnding, RunError, RunWriter};
+use plimsoll_model::records::record::RequestRecord;
+use plimsoll_model::runs::run::{IntervalRecord, RunEnding, RunError, RunWriter};
 
 use super::identity::MAX_SHARDS;
 use super::leader::format_shards;
@@ -19,13 +19,13 @@ use super::objects::{
     from_json,
 };
 use super::store::{RendezvousAccess, RendezvousStore, ShardRole, StoreRequest, StoreResponse};
-use crate::console;
-use crate::documents::{OutputDirs, StdoutContent};
-use crate::execution;
 use crate::failure::{Exit, Failure};
-use crate::process::ProcessContext;
-use crate::progress::Progress;
-use crate::threads;
+use crate::load::documents::{OutputDirs, StdoutContent};
+use crate::load::execution;
+use crate::load::process::ProcessContext;
+use crate::screen::console;
+use crate::screen::progress::Progress;
+use crate::system::threads;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
@@ -114,9 +114,10 @@ impl LogReader {
             store.send_and_wait(&StoreRequest::Get(HEAD_OBJECT.to_owned()))?
         else {
             let help = match store.send_and_wait(&StoreRequest::List(String::new()))? {
-                StoreResponse::Names(names) => {
-                    names.iter().filter_map(|n| objects::parse_load_folder(n)).max()
-                }
+                StoreResponse::Names(names) => names
+                    .iter()
+                    .filter_map(|n| objects::parse_load_folder(n))
+                    .max(),
                 _ => None,
             };
             let help = match help {

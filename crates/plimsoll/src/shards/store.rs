@@ -196,7 +196,11 @@ impl RendezvousStore {
     }
 
     /// Sends a request; `then` is called with the answer on another thread.
-    pub(super) fn send(&self, ask: StoreRequest, then: impl FnOnce(StoreResponse) + Send + 'static) {
+    pub(super) fn send(
+        &self,
+        ask: StoreRequest,
+        then: impl FnOnce(StoreResponse) + Send + 'static,
+    ) {
         let (way, base) = (self.backend.clone(), self.base.clone());
         self.runtime
             .spawn(async move { then(way.send(&base, ask).await) });

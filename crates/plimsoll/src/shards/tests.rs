@@ -1,21 +1,21 @@
 //! Simulates shards in virtual time with a store that is slow, fails, loses answers and stalls. A seed makes each run
 //! reproducible.
 //!
-//! Long because all tests share one simulated store.
+//! This file is long because all tests share one simulated store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_model::plan::Shard;
-use plimsoll_model::record::{StageRecord, TimeHistogram};
-use plimsoll_model::run::{IntervalRecord, ShardState};
+use plimsoll_model::records::record::{StageRecord, TimeHistogram};
+use plimsoll_model::runs::run::{IntervalRecord, ShardState};
 use plimsoll_model::{Outcome, Time};
 
 use super::leader::{self, Leader, format_shards};
 use super::member::{self, Member, MemberEvent};
 use super::objects;
 use super::store::{StoreRequest, StoreResponse};
-use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage};
+use crate::load::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage};
 use fixtures::{arrival, charge};
 
 pub(super) mod fixtures;
@@ -282,7 +282,8 @@ impl ShardSimulation {
                 && self.is_awake(who.member)
             {
                 let m = &mut self.members[who.member];
-                m.member.on_answer(which, answer, Time(self.now - m.started));
+                m.member
+                    .on_answer(which, answer, Time(self.now - m.started));
             }
         }
         for index in 0..self.members.len() {

@@ -3,17 +3,15 @@
 //! The environment variables of OpenTelemetry exporters apply. Invariant: header values, which may be secrets, are
 //! never printed. Redirects are not followed, because they could send header values to another host.
 
-use plimsoll_protocols::flags::split_name_value;
-use plimsoll_protocols::serving::pages::header::{
-    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
-};
-use plimsoll_report::otlp::{ExportRequest, PartialSuccess};
+use plimsoll_protocols::interface::flags::split_name_value;
+use plimsoll_report::exports::otlp::{ExportRequest, PartialSuccess};
+use plimsoll_serving::pages::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use std::time::Duration;
 
-use crate::environment::Environment;
 use crate::failure::{Failure, chain};
+use crate::settings::environment::Environment;
 
 /// Timeout of a post.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -234,7 +232,7 @@ impl OtlpCollector {
     /// everything.
     ///
     /// # Errors
-    /// Returns a description of the body if it is no answer of a collector, such as a login page with status 200.
+    /// Returns a description of the body if it is not an answer of a collector, such as a login page with status 200.
     fn partial_success(
         &self,
         kind: Option<&str>,
@@ -259,9 +257,8 @@ impl OtlpCollector {
         match encoding {
             OtlpEncoding::Protobuf => PartialSuccess::from_protobuf(body)
                 .map_err(|problem| format!("invalid protobuf ({problem})")),
-            OtlpEncoding::Json => {
-                PartialSuccess::from_json(body).map_err(|problem| format!("invalid JSON ({problem})"))
-            }
+            OtlpEncoding::Json => PartialSuccess::from_json(body)
+                .map_err(|problem| format!("invalid JSON ({problem})")),
         }
     }
 

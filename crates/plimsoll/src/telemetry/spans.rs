@@ -6,16 +6,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::spec::{LaneTable, Spec};
-use plimsoll_protocols::serving::runtime;
+use plimsoll_report::exports::spans::{SpansRequest, json_lines};
 use plimsoll_report::quantity::plural;
-use plimsoll_report::spans::{SpansRequest, json_lines};
+use plimsoll_serving::runtime;
 
 use super::collector::{OtlpCollector, SPANS_SIGNAL};
-use crate::console;
-use crate::environment::Environment;
 use crate::failure::{Failure, chain};
+use crate::screen::console;
+use crate::settings::environment::Environment;
 
 /// Maximum time for all posts together.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(4);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use plimsoll_model::track::{
+use plimsoll_model::comparisons::track::{
     CommitCheck, CommitFinding, CommitSearch, ERROR_PROBABILITY, ErrorBudget, TrackJudgement,
     TrackedVersion, VersionComparison,
 };
@@ -14,10 +14,10 @@ use plimsoll_report::track as shown;
 use super::commits::{GitCommit, GitRepository, MergeAncestry};
 use super::comparing::{PreparedVersion, VersionComparer};
 use super::trees::{BuildResult, BuiltTrees};
-use crate::console;
-use crate::documents::OutputDirs;
-use crate::execution;
 use crate::failure::Failure;
+use crate::load::documents::OutputDirs;
+use crate::load::execution;
+use crate::screen::console;
 
 /// Factor by which the second comparison of a commit lasts longer, if the first comparison was undecided.
 const RETRY_BUDGET_FACTOR: u32 = 2;
@@ -149,7 +149,11 @@ impl CommitBisection<'_> {
 
     /// Builds a commit within the range and compares it with the good commit. Commits that can't be built or started
     /// are skipped.
-    fn test_candidate(&mut self, commit: &GitCommit, suspects: usize) -> Result<CommitFinding, Failure> {
+    fn test_candidate(
+        &mut self,
+        commit: &GitCommit,
+        suspects: usize,
+    ) -> Result<CommitFinding, Failure> {
         let built = self.trees.build(commit)?;
         let reason = match built {
             BuildResult::Failed(reason) => reason,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::failure::Failure;
-use crate::run_folders;
+use crate::load::run_folders;
 
 /// Possible names of the main branch, in the order in which they are tried.
 const MAIN_BRANCHES: [&str; 5] = [
@@ -141,7 +141,8 @@ impl GitRepository {
         ];
         let listed = self.run_git_checked(&words)?;
         let folders = listed.split('\0').filter(|path| path.ends_with('/'));
-        let found = folders.flat_map(|folder| run_folders::find_measurements(&self.top.join(folder)));
+        let found =
+            folders.flat_map(|folder| run_folders::find_measurements(&self.top.join(folder)));
         let mut all = vec![":(top)".to_owned()];
         for dir in found {
             if let Some(path) = dir.strip_prefix(&self.top).ok().and_then(Path::to_str) {

@@ -1,4 +1,5 @@
-//! Measures two versions of a service side by side, as a ladder of two rungs whose servers are shell commands.
+//! Measures two versions of a service side by side, as a ladder of two rungs (variants) whose servers are shell
+//! commands.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -7,21 +8,21 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::redaction;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::comparisons::track::{ERROR_PROBABILITY, TrackedVersion, VersionComparison};
+use plimsoll_model::formats::redaction;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{RungTable, Spec};
-use plimsoll_model::track::{ERROR_PROBABILITY, TrackedVersion, VersionComparison};
-use plimsoll_model::units::Period;
 use regex::Regex;
 
 use super::commits::GitCommit;
-use crate::execution::save_failure;
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{
     self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison, ServiceTraits,
 };
-use crate::problems::PlanSource;
-use crate::process::ProcessContext;
+use crate::load::execution::save_failure;
+use crate::load::process::ProcessContext;
+use crate::settings::problems::PlanSource;
 
 /// Maximum duration of a comparison's load if neither plan nor flag sets one.
 pub(super) const DEFAULT_BUDGET: Duration = Duration::from_secs(180);

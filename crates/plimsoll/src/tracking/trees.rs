@@ -15,12 +15,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use super::commits::{GIT_VARIABLES, GitCommit, GitRepository};
-use crate::console;
 use crate::failure::{Exit, Failure};
-use crate::parallel_loads::PROGRESS_INTERVAL;
-use crate::process::ProcessContext;
-use crate::progress::ProgressStyle;
+use crate::load::parallel_loads::PROGRESS_INTERVAL;
+use crate::load::process::ProcessContext;
 use crate::proxies::process::{describe_exit, quote, start_watchdog};
+use crate::screen::console;
+use crate::screen::progress::ProgressStyle;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -147,7 +147,11 @@ impl<'a> BuiltTrees<'a> {
     }
 
     /// Waits until the build ends; `None` if the user interrupts it.
-    fn wait_for_build(&self, name: &str, group: &mut ProcessGroup) -> io::Result<Option<ExitStatus>> {
+    fn wait_for_build(
+        &self,
+        name: &str,
+        group: &mut ProcessGroup,
+    ) -> io::Result<Option<ExitStatus>> {
         let (mut waited, mut due) = (Duration::ZERO, PROGRESS_INTERVAL);
         loop {
             if let Some(status) = group.0.try_wait()? {

@@ -32,7 +32,7 @@ fn serve(mut stream: TcpStream, answer: impl Fn(u32) -> Vec<u8>) {
         let mut input = pending.strip_prefix(http2::PREFACE).unwrap_or(&pending);
         while let Ok(Some((head, _))) = http2::split_frame(&mut input, 1 << 14) {
             match head.kind() {
-                kind::SEND_SETTINGS if !head.has_flag(flags::ACK) => write::settings_ack(&mut out),
+                kind::SETTINGS if !head.has_flag(flags::ACK) => write::settings_ack(&mut out),
                 kind::DATA if head.has_flag(flags::END_STREAM) => {
                     out.extend_from_slice(&answer(head.stream()));
                 }
@@ -235,7 +235,7 @@ fn endless_answer_fails_by_deadline() {
 #[test]
 fn silent_server_times_out_service_listing() {
     let place = Place::new();
-    // One server sends SEND_SETTINGS and answers no request; the other does not even send SEND_SETTINGS.
+    // One server sends SETTINGS and answers no request; the other does not even send SETTINGS.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let ports = [
         server(|_| Vec::new()),

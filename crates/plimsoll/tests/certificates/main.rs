@@ -455,7 +455,7 @@ fn expired_certificate_prevents_session_resumption() {
 #[test]
 fn not_yet_valid_certificate_has_own_code() {
     let place = Place::new();
-    let now = plimsoll_model::run::Timestamp::now();
+    let now = plimsoll_model::runs::run::Timestamp::now();
     let hour = Duration::from_secs(3600);
     let options = CertificateOptions {
         validity: Validity::Between {

@@ -15,7 +15,7 @@
 //! and anything may follow where a line ends with `…`. The test changes only ports, to free ones, and the arguments
 //! that [`PAGES`] shortens.
 //!
-//! Long because it lists all pages as well as following them.
+//! This file is long because it lists all pages as well as following them.
 
 mod parts;
 #[path = "../support/mod.rs"]

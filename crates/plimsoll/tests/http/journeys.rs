@@ -1,5 +1,5 @@
-//! Journeys of several steps through a site on Django: a form with a CSRF token, a session in a cookie, a bearer token, a
-//! list in pages, an order that is refused once, and its look-up at the place that the answer names.
+//! Journeys of several steps through a site on Django: a form with a CSRF token, a session in a cookie, a bearer token,
+//! a list in pages, an order that is refused once, and its look-up at the place that the answer names.
 
 use std::fs;
 

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 use serde_json::Value;
 use support::haproxy::Haproxy;
 use support::nginx::Nginx;

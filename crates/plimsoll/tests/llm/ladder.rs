@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::LadderRecord;
 
 use crate::support::{Place, stderr_of};
 

@@ -15,8 +15,8 @@ mod tokenizer;
 use std::fs;
 use std::time::Instant;
 
-use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::run::Run;
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
+use plimsoll_model::runs::run::Run;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::peers::{python, tool};

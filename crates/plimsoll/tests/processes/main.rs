@@ -131,7 +131,7 @@ fn fixed_rate_is_independent_of_process_count() {
     }
     // The due time of a call is independent of the process that sends it.
     let arrivals = |out: &str| {
-        let run = plimsoll_model::run::Run::load(&place.path(out)).unwrap();
+        let run = plimsoll_model::runs::run::Run::load(&place.path(out)).unwrap();
         let mut arrivals = Vec::new();
         run.for_each_request(|r| {
             arrivals.push((r.sample.number, r.sample.arrival.0));

@@ -15,9 +15,9 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_model::formats::units::{ByteSize, Period, Rate};
 use plimsoll_model::plan_text::plan_differences;
 use plimsoll_model::spec;
-use plimsoll_model::units::{ByteSize, Period, Rate};
 use plimsoll_protocols::registry;
 use serde_json::Value;
 use snapbox::{Data, assert_data_eq};

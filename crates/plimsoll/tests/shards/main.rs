@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::record::TimeHistogram;
+use plimsoll_model::records::record::TimeHistogram;
 use serde_json::Value;
 use support::peers::peer;
 use support::ports::free_port;
@@ -156,7 +156,7 @@ fn wait_for_intervals(place: &Place, intervals: usize) {
 
 /// Returns number, arrival and outcome of every call, ordered by arrival.
 fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
-    let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
+    let run = plimsoll_model::runs::run::Run::load(&place.path(run)).unwrap();
     let mut calls = Vec::new();
     run.for_each_request(|r| {
         assert!(r.sample.outcome.is_ok(), "{:?}", r.sample);
@@ -225,7 +225,7 @@ fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
 /// Asserts that the histogram of response times has exactly the calls of all shards.
 #[track_caller]
 fn assert_histogram_complete(place: &Place, run: &str) {
-    let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
+    let run = plimsoll_model::runs::run::Run::load(&place.path(run)).unwrap();
     let mut calls = TimeHistogram::default();
     run.for_each_request(|r| {
         calls.record(r.sample.done.since(r.sample.arrival));

@@ -26,7 +26,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::run::Timestamp;
+use plimsoll_model::runs::run::Timestamp;
 use plimsoll_stack::certificates::{CertificateOptions, Validity, make_certificates};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -75,7 +75,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     ),
     // Flags of perf.
     (
-        "crates/plimsoll/src/profiler.rs",
+        "crates/plimsoll/src/load/profiler.rs",
         &[
             "--call-graph",
             "--clockid",
@@ -99,7 +99,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         &["--index", "--of", "--origin"],
     ),
     (
-        "crates/plimsoll/src/multiprocess/supervisor.rs",
+        "crates/plimsoll/src/load/multiprocess/supervisor.rs",
         &["--index", "--of", "--origin"],
     ),
     (
@@ -144,10 +144,10 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         &["--rate", "--fail-if"],
     ),
     // Former names of flags.
-    ("crates/plimsoll/src/arguments.rs", &["--turn"]),
+    ("crates/plimsoll/src/command_line/arguments.rs", &["--turn"]),
     // Flags that users know from other tools.
     (
-        "crates/plimsoll/src/foreign_words.rs",
+        "crates/plimsoll/src/command_line/foreign_words.rs",
         &["--no-of-clients", "--qps", "--rps"],
     ),
     (
@@ -175,7 +175,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "crates/plimsoll-protocols/src/grpc/lines/",
+        "crates/plimsoll-protocols/src/grpc/foreign_lines",
         &[
             "--call",
             "--config",
@@ -186,7 +186,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     ),
     // The flag that follows redirects is left out where a path varies.
     (
-        "crates/plimsoll-protocols/src/foreign/lines.rs",
+        "crates/plimsoll-protocols/src/interface/foreign/command_lines.rs",
         &["--redirects"],
     ),
     // A flag of HTTP that is no key of a plan.

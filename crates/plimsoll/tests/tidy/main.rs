@@ -13,6 +13,7 @@ mod flags;
 mod modules;
 mod protocols;
 mod ratchet;
+mod shapes;
 mod sizes;
 mod sources;
 mod terms;

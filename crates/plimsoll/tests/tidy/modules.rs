@@ -50,8 +50,15 @@ struct Parsed {
 }
 
 /// The engine's parts that servers and relays share with its loop, and may import.
-const BELOW_THE_LOOP: [&str; 9] = [
-    "Address", "Clock", "address", "clock", "defect", "fault", "slab", "poller", "tls",
+const BELOW_THE_LOOP: [&str; 8] = [
+    "Address",
+    "Clock",
+    "clock",
+    "defect",
+    "fault",
+    "structures",
+    "tls",
+    "transport",
 ];
 
 /// Collects paths that begin with `crate`, `super` or `self`.

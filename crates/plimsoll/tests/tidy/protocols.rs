@@ -76,12 +76,12 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "the wire formats, which several protocols share",
     ),
     (
-        "crates/plimsoll-model/src/outcome.rs",
+        "crates/plimsoll-model/src/metrics/outcome.rs",
         "grpc",
         "the closed list of outcomes, which are explained without a protocol at hand",
     ),
     (
-        "crates/plimsoll-model/src/outcome.rs",
+        "crates/plimsoll-model/src/metrics/outcome.rs",
         "bolt",
         "the closed list of outcomes, which are explained without a protocol at hand",
     ),
@@ -96,7 +96,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "the scheme of a proxy",
     ),
     (
-        "crates/plimsoll-model/src/redaction",
+        "crates/plimsoll-model/src/formats/redaction",
         "session",
         "a word in the names of secrets",
     ),
@@ -138,6 +138,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "the wire format, of health checks",
     ),
     ("crates/plimsoll-protocols/", "http", "the wire format"),
+    ("crates/plimsoll-serving/", "http", "the wire format"),
     (
         "crates/plimsoll-protocols/src/http/envelopes",
         "grpc",
@@ -153,13 +154,9 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "session",
         "a TLS session",
     ),
+    ("crates/plimsoll-serving/", "session", "a TLS session"),
     (
-        "crates/plimsoll-protocols/src/serving/",
-        "session",
-        "a TLS session",
-    ),
-    (
-        "crates/plimsoll-protocols/src/serving/",
+        "crates/plimsoll-serving/",
         "hold",
         "connections that outlive a server",
     ),
@@ -199,7 +196,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "the stack of that name",
     ),
     (
-        "crates/plimsoll/src/foreign_words.rs",
+        "crates/plimsoll/src/command_line/foreign_words.rs",
         "sessions",
         "the stack of that name",
     ),
@@ -233,7 +230,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
 
 /// Code that makes any protocol misbehave, or that chooses between them.
 const PROTOCOL_NEUTRAL_FILES: [&str; 3] = [
-    "crates/plimsoll-protocols/src/hostile/",
+    "crates/plimsoll-hostile/",
     "crates/plimsoll-protocols/src/lib.rs",
     "crates/plimsoll-protocols/src/registry.rs",
 ];

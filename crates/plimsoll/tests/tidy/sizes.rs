@@ -19,7 +19,7 @@ const MAX_FILE_LINES: usize = 500;
 const MAX_FUNCTION_LINES: usize = 100;
 /// The most parameters of a function, including `self`.
 const MAX_PARAMETERS: usize = 6;
-const REASON_PREFIX: &str = "//! Long because";
+const REASON_PREFIX: &str = "//! This file is long because";
 
 /// The properties of a function that the rules check.
 #[derive(Debug, PartialEq, Eq)]
@@ -217,9 +217,9 @@ fn detects_long_functions_and_bare_bools() {
     }
     assert_eq!(functions("#[cfg(test)] mod tests { fn f() {} }"), []);
     assert!(has_reason(
-        "//! A list.\n//!\n//! Long because it is one.\nuse a;"
+        "//! A list.\n//!\n//! This file is long because it is one.\nuse a;"
     ));
     assert!(!has_reason(
-        "//! A list.\nuse a;\n//! Long because it is one."
+        "//! A list.\nuse a;\n//! This file is long because it is one."
     ));
 }

@@ -13,8 +13,8 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::track::{CommitFinding, TrackJudgement};
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::comparisons::track::{CommitFinding, TrackJudgement};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{MAX_WAIT, text};
 use workplace::{LOAD, SERVICE, Workplace, assert_code, slower, unwrapped};

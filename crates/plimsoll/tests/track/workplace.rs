@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use plimsoll_model::track::TrackRecord;
+use plimsoll_model::comparisons::track::TrackRecord;
 
 use crate::support::{Place, text};
 

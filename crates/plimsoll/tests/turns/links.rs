@@ -1,7 +1,7 @@
 //! Configurations of a sweep that are interleaved at full load, and those measured in slices.
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::run::Run;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::runs::run::Run;
 
 use super::support::Place;
 

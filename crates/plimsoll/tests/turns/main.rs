@@ -1,6 +1,6 @@
 //! Ladders whose rungs run concurrently and are measured in interleaved batches, and sweeps.
 //!
-//! Long because all tests share the runs of a few ladders.
+//! This file is long because all tests share the runs of a few ladders.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,8 +13,8 @@ mod vias;
 use std::net::TcpListener;
 use std::process::Command;
 
-use plimsoll_model::ladder::{LadderMetric, LadderRecord};
-use plimsoll_model::run::Run;
+use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord};
+use plimsoll_model::runs::run::Run;
 use support::nginx::Nginx;
 use support::peers::peer;
 use support::{Place, SCORE, SERVER_TLS, Server, stderr_of};

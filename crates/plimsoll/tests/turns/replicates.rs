@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_model::run::Run;
+use plimsoll_model::runs::run::Run;
 
 use crate::support::Place;
 use crate::{run_ladder, write_plan};

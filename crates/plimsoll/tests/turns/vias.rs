@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::run::Run;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::runs::run::Run;
 
 use crate::support::peers::python;
 use crate::support::ports::free_port;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
-use plimsoll_model::template::TraceIds;
+use plimsoll_model::rows::template::TraceIds;
 
 use super::User;
 use crate::driver::Protocol;
@@ -73,7 +73,9 @@ where
 
     fn new_script(&self, origin: ScriptOrigin) -> User<C> {
         let mut memory = C::Memory::default();
-        self.shared.scenario.choose_first_call(origin.number, &mut memory);
+        self.shared
+            .scenario
+            .choose_first_call(origin.number, &mut memory);
         User {
             shared: Arc::clone(&self.shared),
             origin,

@@ -7,10 +7,10 @@ use plimsoll_model::{Outcome, Time};
 use super::ScriptWorker;
 use crate::event_loop::WorkerControl;
 use crate::event_loop::connection::{Connection, ConnectionState, explain_session_error};
-use crate::connection_loss::ConnectionLoss;
-use crate::network::{Network, SocketReady};
 use crate::script::{LinkId, Script, ScriptFactory};
 use crate::tls::CLOSED_IN_HANDSHAKE;
+use crate::transport::connection_loss::ConnectionLoss;
+use crate::transport::network::{Network, SocketReady};
 
 const MAX_READS_PER_EVENT: usize = 4;
 
@@ -23,8 +23,8 @@ pub struct LinkOwner {
 
 impl<S> Connection<LinkOwner, S> {
     /// Sends `bytes` after the pending bytes and empties the buffer; bytes that the socket does not accept remain
-    /// pending. All unsent bytes count as replies to the peer, and can therefore pause reading, since a script sends
-    /// little else. The next read reports a failed connection.
+    /// pending. All unsent bytes count toward the reply limit, above which the connection is not read until the peer
+    /// has read. A write error is not returned: the next read reports it.
     fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
         if self.state != ConnectionState::Open || self.write_failed {
             return bytes.clear();

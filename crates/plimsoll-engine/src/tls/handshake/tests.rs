@@ -8,8 +8,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
 use crate::tls::handshake_fuzz::{
-    ByteSource, Conversation, EndState, ExtraLength, HandshakeSetup, Implementation, ServerDemands,
-    PathSegmentation, client_text, server_text,
+    ByteSource, Conversation, EndState, ExtraLength, HandshakeSetup, Implementation,
+    PathSegmentation, ServerDemands, client_text, server_text,
 };
 use crate::tls::record::MAX_PLAINTEXT_BYTES;
 
@@ -157,10 +157,14 @@ fn fuzzed_server_handshakes_match_library() {
                         Resumption::disabled()
                     };
                     if resumed {
-                        let first = setup.run_server_under_test(implementation, &client, unchanged()).unwrap();
+                        let first = setup
+                            .run_server_under_test(implementation, &client, unchanged())
+                            .unwrap();
                         assert_complete(&first, false, retried, seed);
                     }
-                    let came = setup.run_server_under_test(implementation, &client, shape(seed)).unwrap();
+                    let came = setup
+                        .run_server_under_test(implementation, &client, shape(seed))
+                        .unwrap();
                     if came.is_untampered {
                         assert_complete(&came, resumed, retried, seed);
                     }
@@ -185,13 +189,17 @@ fn handshake_flight_survives_any_split() {
             let client = setup.client(implementation);
             // Single bytes, and with as much trailing data as possible.
             for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT_BYTES, 1), (1, 1 << 20)] {
-                let came = setup.run_client_under_test(&client, fixed(record, read)).unwrap();
+                let came = setup
+                    .run_client_under_test(&client, fixed(record, read))
+                    .unwrap();
                 assert_complete(&came, false, retried, record as u64);
             }
             // Every split position occurs in one of the kinds.
             for cut in (1 + kind..1_200).step_by(4) {
-                let came =
-                    setup.run_client_under_test(&client, [unchanged(), fixed(90, cut)].map(|[_, down]| down));
+                let came = setup.run_client_under_test(
+                    &client,
+                    [unchanged(), fixed(90, cut)].map(|[_, down]| down),
+                );
                 assert_complete(&came.unwrap(), false, retried, cut as u64);
             }
         }
@@ -214,7 +222,9 @@ fn small_records_carry_long_chains() {
     ] {
         for implementation in [Implementation::Own, Implementation::OwnFromSecrets] {
             let client = setup.client(implementation);
-            let came = setup.run_client_under_test(&client, fixed(record, read)).unwrap();
+            let came = setup
+                .run_client_under_test(&client, fixed(record, read))
+                .unwrap();
             assert_complete(&came, false, false, record as u64);
         }
     }
@@ -261,11 +271,15 @@ fn library_reports_full_handshake_buffer() {
     };
     let setup = setup(Cipher::Aes128Gcm, true, false, long);
     let client = setup.client(Implementation::Library);
-    let came = setup.run_client_under_test(&client, fixed(10, 1_000)).unwrap();
+    let came = setup
+        .run_client_under_test(&client, fixed(10, 1_000))
+        .unwrap();
     assert_eq!(came.client.error.as_deref(), Some("TLS_FAILED"));
     // Our buffer is large enough.
     let client = setup.client(Implementation::Own);
-    let came = setup.run_client_under_test(&client, fixed(10, 1_000)).unwrap();
+    let came = setup
+        .run_client_under_test(&client, fixed(10, 1_000))
+        .unwrap();
     assert_complete(&came, false, false, 10);
 }
 

@@ -1,5 +1,6 @@
-//! A path between two ends that changes the segmentation: it decrypts each record with the secrets of the library's end
-//! and encrypts its content again in records of other sizes.
+//! A path between the ends of a fuzzed TLS conversation, Plimsoll's own and one of rustls, that changes the
+//! segmentation: it decrypts each record with the secrets that the rustls end logs, and encrypts its content again in
+//! records of other sizes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +11,16 @@ use rustls::server::UnbufferedServerConnection;
 
 use super::super::handshake::TlsEnd;
 use super::super::record::{
-    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER_BYTES, MAX_PLAINTEXT_BYTES,
-    Rekey, TrafficKey,
+    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER_BYTES,
+    MAX_PLAINTEXT_BYTES, Rekey, TrafficKey,
 };
 use super::super::secrets::TrafficSecrets;
 use super::{Conversation, ConversationEnd, PathSegmentation, client_text, server_text};
 
 /// Maximum size of a read in bytes.
 const MAX_READ_BYTES: usize = 128 * 1024;
-/// The remainder of a choice that selects the maximum size.
-const MAX_SIZE_CHOICE: u16 = 31;
+/// A choice whose remainder modulo 32 equals this selects the maximum size.
+const REMAINDER_FOR_MAX_SIZE: u16 = 31;
 const FINISHED_MESSAGE_TYPE: u8 = 20;
 
 /// A source of fuzzing choices for one direction: a sequence of numbers.
@@ -82,7 +83,7 @@ impl SizePolicy {
         let choice = choices.choose_below(usize::MAX);
         // Occasionally choose the maximum size.
         match choice % 32 {
-            n if n == usize::from(MAX_SIZE_CHOICE) => most,
+            n if n == usize::from(REMAINDER_FOR_MAX_SIZE) => most,
             _ => 1 + choice % bound,
         }
     }

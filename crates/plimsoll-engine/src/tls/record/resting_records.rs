@@ -41,7 +41,10 @@ impl<K> TlsRecords<K> {
 
     /// Drops the keys, and stores the secrets that `schedule` returns for rebuilding them; `None` if it returns none.
     /// Pending data is lost: check [`TlsRecords::can_rest`] first.
-    pub fn into_resting<R>(self, schedule: impl FnOnce(K) -> Option<R>) -> Option<RestingRecords<R>> {
+    pub fn into_resting<R>(
+        self,
+        schedule: impl FnOnce(K) -> Option<R>,
+    ) -> Option<RestingRecords<R>> {
         Some(RestingRecords {
             schedule: schedule(self.schedule)?,
             receiving: self.receiving.sequence,
@@ -61,7 +64,7 @@ impl<R: Rekey> RestingRecords<R> {
         self.sending += sending;
     }
 
-    /// Restores the records after [`TlsRecords::rest`], with the key schedule that `schedule` creates.
+    /// Restores the records after [`TlsRecords::into_resting`], with the key schedule that `schedule` creates.
     ///
     /// # Errors
     /// Returns an error if a key cannot be derived.

@@ -1,4 +1,4 @@
-//! Long because each way of violating the record protocol has a test.
+//! This file is long because each way of violating the record protocol has a test.
 
 use super::*;
 

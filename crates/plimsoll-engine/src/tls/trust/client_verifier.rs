@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::run::CertificateAcceptance;
+use plimsoll_model::runs::run::CertificateAcceptance;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -51,11 +51,16 @@ impl ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        match self.anchors.check_direct_trust(end_entity, now, &self.algorithms)? {
-            Some(DirectTrust::InCaFile) => self.observations.record_exception(CertificateAcceptance::InCaFile),
-            Some(DirectTrust::Version1(_)) => {
-                self.observations.record_exception(CertificateAcceptance::Version1)
-            }
+        match self
+            .anchors
+            .check_direct_trust(end_entity, now, &self.algorithms)?
+        {
+            Some(DirectTrust::InCaFile) => self
+                .observations
+                .record_exception(CertificateAcceptance::InCaFile),
+            Some(DirectTrust::Version1(_)) => self
+                .observations
+                .record_exception(CertificateAcceptance::Version1),
             None => {
                 self.library
                     .verify_client_cert(end_entity, intermediates, now)?;

@@ -75,7 +75,10 @@ fn describe_unsupported_signature(certificate: &CertificateDer<'_>) -> Option<St
     })
 }
 
-fn describe_purpose_problem(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpose]) -> String {
+fn describe_purpose_problem(
+    required: &ExtendedKeyPurpose,
+    presented: &[ExtendedKeyPurpose],
+) -> String {
     let presented: Vec<String> = presented.iter().map(describe_purpose).collect();
     let found = match presented.as_slice() {
         [] => "none at all".to_owned(),

@@ -85,7 +85,10 @@ fn verify_server(
     let at = UnixTime::since_unix_epoch(Duration::from_secs(unix_now() + days * DAY));
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let verdict = check.verify_server_cert(certificate, above, &name, &[], at);
-    let why = verdict.as_ref().err().and_then(|e| observations.explanation_for(e));
+    let why = verdict
+        .as_ref()
+        .err()
+        .and_then(|e| observations.explanation_for(e));
     (verdict.map(|_| ()), observations.exceptions_made(), why)
 }
 
@@ -296,7 +299,9 @@ fn earliest_certificate_limits_session_lifetime() {
     observations.record_validity([&short].into_iter());
     observations.record_validity([&long].into_iter());
     assert_eq!(observations.resumable_until(), soon);
-    observations.valid_until.store(unix_now() - 1, Ordering::Relaxed);
+    observations
+        .valid_until
+        .store(unix_now() - 1, Ordering::Relaxed);
     observations.record_validity([&long].into_iter());
     assert_eq!(observations.resumable_until(), later);
 }

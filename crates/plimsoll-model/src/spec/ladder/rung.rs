@@ -1,7 +1,8 @@
-//! Settings of a rung that are not keys of the plan: its security, its network and its TLS library.
+//! Settings of a rung (one variant in a ladder) that are not keys of the plan: its security, its network and its TLS
+//! library.
 
 use super::{LadderSpec, RungSpec, file_section_name, generated_file_size};
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 
 named! {
     /// The security of a rung's connections.
@@ -46,7 +47,10 @@ impl RungSpec {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());
         let Some((path, size)) = self.spec.fetched_file() else {
-            return Err(format!("openssl serves files: it needs [call.{}]", file_section_name()));
+            return Err(format!(
+                "openssl serves files: it needs [call.{}]",
+                file_section_name()
+            ));
         };
         let made = generated_file_size(path);
         if serves.is_none_or(|word| word != "files") {

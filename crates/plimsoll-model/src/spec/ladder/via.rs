@@ -1,5 +1,5 @@
-//! The proxies between the load and the server of a rung: the axes `via`, `upstream_tls`, `between_tls` and
-//! `proxy_workers`.
+//! The proxies between the load and the server of a rung (one variant in a ladder): the axes `via`, `upstream_tls`,
+//! `between_tls` and `proxy_workers`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::{RungSecurity, RungSpec};
-use crate::named_enum::named;
+use crate::formats::named_enum::named;
 use crate::spec::problem::find_by_name;
 
 /// The route of a rung's calls.

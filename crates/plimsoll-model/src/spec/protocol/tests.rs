@@ -8,10 +8,10 @@ use toml::Value;
 
 use super::{CallProtocol, CallSection, UrlSchemes};
 use crate::plan::{Call, RequestFields};
+use crate::rows::template::{MetadataField, RowOrder, Variation};
 use crate::spec::{
     FieldNameRules, MetadataSpec, OptionalPeriod, PlanRows, Problems, ResolveContext, Spec,
 };
-use crate::template::{MetadataField, RowOrder, Variation};
 
 pub(in crate::spec) const ALL: [&CallProtocol; 2] = [
     &CallProtocol::new::<GrpcSpec>(),

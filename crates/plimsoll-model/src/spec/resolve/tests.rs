@@ -1,5 +1,5 @@
 //!
-//! Long because plans of every kind are resolved here.
+//! This file is long because plans of every kind are resolved here.
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-use super::super::frame::{FrameLayout, DEFAULT_MAX_CONTENT_BYTES};
+use super::super::frame::{DEFAULT_MAX_CONTENT_BYTES, FrameLayout};
 use super::super::hessian::HessianValue;
 use super::*;
 use plimsoll_engine::driver::{CallId, Driver, Event};
@@ -15,7 +15,9 @@ fn driver(request: &BoltCall) -> BoltDriver {
 
 fn sent(out: &[u8]) -> Vec<BoltFrame<'_>> {
     let (mut frames, mut at) = (Vec::new(), 0);
-    while let Some((frame, length)) = BoltFrame::parse(&out[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap() {
+    while let Some((frame, length)) =
+        BoltFrame::parse(&out[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap()
+    {
         frames.push(frame);
         at += length;
     }

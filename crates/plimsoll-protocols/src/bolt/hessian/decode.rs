@@ -399,8 +399,8 @@ impl<'a> HessianDecoder<'a> {
     }
 }
 
-/// Converts the bytes of [`HessianDecoder::units`] to a string. They are UTF-8, except for supplementary characters,
-/// which are two units (CESU-8, Unicode Technical Report 26), and for a zero of two bytes.
+/// Converts the bytes of [`HessianDecoder::read_cesu8_units`] to a string. They are UTF-8, except for supplementary
+/// characters, which are two units (CESU-8, Unicode Technical Report 26), and for a zero of two bytes.
 fn cesu8_to_string(units: Vec<u8>) -> String {
     String::from_utf8(units).unwrap_or_else(|e| {
         let each = e

@@ -49,7 +49,9 @@ fn convert_number(number: &Number) -> Result<HessianValue, String> {
     }
 }
 
-fn convert_entries(object: &Map<String, Json>) -> Result<Vec<(HessianValue, HessianValue)>, String> {
+fn convert_entries(
+    object: &Map<String, Json>,
+) -> Result<Vec<(HessianValue, HessianValue)>, String> {
     object
         .iter()
         .filter(|(key, _)| *key != "@type")
@@ -76,7 +78,9 @@ fn typed_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, 
         ),
         "java.util.Date" => (whole.map(HessianValue::Date), "milliseconds since 1970"),
         "[byte" | "byte[]" => {
-            let bytes = content.and_then(Json::as_str).and_then(crate::hex::decode);
+            let bytes = content
+                .and_then(Json::as_str)
+                .and_then(plimsoll_wire::hex::decode);
             let expected = "a string of hex digits, two per byte";
             (bytes.map(HessianValue::Bytes), expected)
         }

@@ -72,7 +72,11 @@ fn call_service(call: &SofaCall) -> Result<HessianValue, String> {
 }
 
 /// Appends a failure that `--fail` requests.
-pub(super) fn write_requested_failure(request: &BoltFrame<'_>, share: FailureShare, out: &mut Vec<u8>) {
+pub(super) fn write_requested_failure(
+    request: &BoltFrame<'_>,
+    share: FailureShare,
+    out: &mut Vec<u8>,
+) {
     let text = "failed on demand";
     match share.status {
         None => write_sofa_failure(request, text, out),

@@ -13,10 +13,10 @@ use super::{BoltServer, answers};
 
 /// The limit of requests in progress on one connection. At the limit, reading pauses.
 const MAX_REQUESTS_IN_PROGRESS: usize = 65_536;
-/// The limit of the total size of requests in progress, which are kept until they are answered. Bytes.
+/// Maximum total size in bytes of requests in progress, which are kept until they are answered.
 const MAX_IN_PROGRESS_BYTES: usize = 8 << 20;
 const READ_CHUNK_BYTES: usize = 64 << 10;
-/// Empty buffers are shrunk to this capacity. Bytes.
+/// Capacity in bytes to which empty buffers are shrunk.
 const MAX_KEPT_BYTES: usize = 256 << 10;
 
 /// Serves the connection until the client closes it, or until the server is stopped and nothing is in
@@ -158,7 +158,11 @@ fn handle_request(
                     } else {
                         server.counters.busy.fetch_add(1, Ordering::Relaxed);
                         server.counters.failed.fetch_add(1, Ordering::Relaxed);
-                        answers::write_status_response(&frame, Status::ServerThreadpoolBusy, &mut out);
+                        answers::write_status_response(
+                            &frame,
+                            Status::ServerThreadpoolBusy,
+                            &mut out,
+                        );
                     }
                 }
                 // Fails if the connection is already closed.
@@ -285,7 +289,10 @@ mod tests {
             let again = request(0xfedc_ba98, &b"\x01a"[..]);
             // A checksum covers the id, so such responses are not cached.
             let is_ready = form != FrameLayout::V2_CRC;
-            assert_eq!(last.write_if_repeated(&again, &wire(&again), &mut out), is_ready);
+            assert_eq!(
+                last.write_if_repeated(&again, &wire(&again), &mut out),
+                is_ready
+            );
             if is_ready {
                 assert_eq!(out, made(&again));
             }

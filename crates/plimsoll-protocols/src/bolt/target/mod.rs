@@ -20,11 +20,11 @@ use tokio::sync::{Semaphore, watch};
 
 use super::Status;
 use super::status::SOFA_ERROR;
-use crate::serving::ServeError;
-use crate::serving::accepting::{self, ConnectionHandler};
-use crate::serving::early::ServerStream;
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
-use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use plimsoll_serving::ServeError;
+use plimsoll_serving::accepting::{self, ConnectionHandler};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use plimsoll_serving::tls_server::early::ServerStream;
 
 /// The share of responses that fail with a given status (`--fail`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,7 +114,8 @@ impl ReferenceServer for BoltOptions {
             counters: BoltCounters::default(),
         });
         Ok(Box::pin(async move {
-            let accepted = accepting::accept(context.bound, Arc::clone(&server), context.stopped);
+            let handler = BoltHandler(Arc::clone(&server));
+            let accepted = accepting::accept(context.bound, handler, context.stopped);
             let connections = accepted.await?;
             let counters = &server.counters;
             let counted = [
@@ -210,13 +211,17 @@ fn check_failure_shares(shares: &[FailureShare]) -> Result<(), ServeError> {
     Ok(())
 }
 
-impl ConnectionHandler for Arc<BoltServer> {
+/// Serves connections; a connection shares the server with all others.
+#[derive(Clone)]
+struct BoltHandler(Arc<BoltServer>);
+
+impl ConnectionHandler for BoltHandler {
     fn serve<S: ServerStream>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,
     ) -> impl Future<Output = io::Result<()>> + Send {
-        connection::serve(stream, self, stopped)
+        connection::serve(stream, self.0, stopped)
     }
 }
 

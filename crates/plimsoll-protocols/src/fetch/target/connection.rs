@@ -8,12 +8,12 @@ use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead, append_response
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::serving::early::ServerStream;
+use plimsoll_serving::tls_server::early::ServerStream;
 
 use super::FileCounters;
 use super::content::{ContentBody, ServedFolder};
 
-/// The largest head of a request. Bytes.
+/// Maximum size of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// The maximum size of a response whose head and body are written together: that of one TLS record (RFC 8446 §5.1).
 /// Bytes.
@@ -68,7 +68,7 @@ where
                 }
             };
             match read {
-                // A client that closes between requests has finished: this is no error.
+                // A client that closes between requests has finished: this is not an error.
                 Ok(0) if input.is_empty() => {
                     let _ = io.shutdown().await;
                     return Ok(());

@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
 use plimsoll_engine::tls::files::NamedFile;
-use plimsoll_model::input;
-use plimsoll_model::units::ByteSize;
+use plimsoll_model::formats::input;
+use plimsoll_model::formats::units::ByteSize;
 
-use crate::hex::percent_decode;
-use crate::serving::ServeError;
+use plimsoll_serving::ServeError;
+use plimsoll_wire::hex::percent_decode;
 
-/// The size of the blocks that are read and written. Bytes.
+/// The size of the blocks that are read and written, in bytes.
 pub(super) const BLOCK_BYTES: usize = 256 * 1024;
 
 /// The block that generated bodies repeat.

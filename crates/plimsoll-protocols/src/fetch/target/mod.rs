@@ -1,8 +1,8 @@
 //! `serve files`: a folder, and generated bodies of any size, over HTTP/1.1.
 //!
-//! `/bytes/SIZE_KIND` is answered with exactly SIZE_KIND bytes (`/bytes/1000`, `/bytes/64KiB`), which are not held in memory.
-//! Over TLS, tickets need no state on the server, so any number of clients can resume; early data needs a session
-//! store, and is off by default. Full and resumed handshakes are counted.
+//! `/bytes/SIZE` is answered with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`), which are not held in
+//! memory. Over TLS, tickets need no state on the server, so any number of clients can resume; early data needs a
+//! session store, and is off by default. Full and resumed handshakes are counted.
 
 mod connection;
 mod content;
@@ -16,12 +16,12 @@ use clap::Args;
 use rustls::{HandshakeKind, ServerConnection};
 use tokio::sync::watch;
 
-use crate::serving::ServeError;
-use crate::serving::accepting::{self, ConnectionHandler};
-use crate::serving::early::ServerStream;
-use crate::serving::reference::{
+use plimsoll_serving::ServeError;
+use plimsoll_serving::accepting::{self, ConnectionHandler};
+use plimsoll_serving::reference::{
     ReferenceServer, ServeContext, ServerCounts, ServerFuture, ServerIdentity,
 };
+use plimsoll_serving::tls_server::early::ServerStream;
 
 use content::ServedFolder;
 
@@ -32,14 +32,14 @@ use content::ServedFolder;
     plimsoll serve files site --listen 127.0.0.1:4433 --tls-cert certs/server.crt --tls-key certs/server.key"
 )]
 pub struct FilesOptions {
-    /// The folder to serve; /bytes/SIZE_KIND is answered with SIZE_KIND bytes in any case.
+    /// The folder to serve; /bytes/SIZE is answered with SIZE bytes in any case.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 
     #[command(flatten)]
     identity: ServerIdentity,
 
-    // In early data only GET requests are answered.
+    // Only GET requests are answered in early data.
     /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
     /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
     #[arg(long, value_name = "BYTES", help_heading = "TLS")]

@@ -1,14 +1,14 @@
 //! The server's side of one connection: receives requests and sends the prepared response.
 //!
-//! The file is long because it is one state machine whose parts share all fields.
+//! This file is long because it is one state machine whose parts share all fields.
 
 use std::sync::Arc;
 
 use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
 use plimsoll_wire::http2::{
-    self, ControlEvent, DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndStream, ErrorCode, FrameHeader,
-    Http2Connection, MAX_HEADER_LIST_BYTES, ReceiveWindow, ServerRole, StreamClosure, StreamPayload,
-    Violation, flags, kind, setting, write,
+    self, ControlEvent, DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndStream, ErrorCode,
+    FrameHeader, Http2Connection, MAX_HEADER_LIST_BYTES, ReceiveWindow, ServerRole, StreamClosure,
+    StreamPayload, Violation, flags, kind, setting, write,
 };
 
 use super::{AnswerBlocks, CannedError, PreparedAnswer};
@@ -177,8 +177,8 @@ impl CannedConnection {
         self.http2.announce_goaway(out);
     }
 
-    /// Sends further SEND_SETTINGS on the open connection. Stream windows and limits are still checked against the options,
-    /// so these settings must not contradict them.
+    /// Sends further SETTINGS on the open connection. Stream windows and limits are still checked against the
+    /// options, so these settings must not contradict them.
     pub fn send_settings(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         write::settings(out, settings);
     }
@@ -240,11 +240,11 @@ impl CannedConnection {
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         let done = match head.kind() {
-            kind::DATA => {
-                (self.http2.process_data(head, payload)).and_then(|piece| self.receive_data(piece, to))
-            }
+            kind::DATA => (self.http2.process_data(head, payload))
+                .and_then(|piece| self.receive_data(piece, to)),
             kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
-                (self.http2.process_headers(head, payload)).and_then(|piece| self.receive_block(piece, to))
+                (self.http2.process_headers(head, payload))
+                    .and_then(|piece| self.receive_block(piece, to))
             }
             _ => self.receive_control(head, payload, to),
         };
@@ -297,14 +297,19 @@ impl CannedConnection {
 
     /// Handles a violation. Without checks, a stream error ends its request only (RFC 9113, 5.4.2).
     #[cold]
-    fn handle_violation(&mut self, violation: Violation, out: &mut Vec<u8>) -> Result<(), Violation> {
+    fn handle_violation(
+        &mut self,
+        violation: Violation,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
         if self.prepared.options.check_requests {
             return Err(violation);
         }
         let violation = self.http2.check_scope(violation)?;
         if self.streams.find(violation.stream).is_some() {
             self.remove_stream(violation.stream);
-            self.http2.reset_stream(violation.stream, violation.code, out);
+            self.http2
+                .reset_stream(violation.stream, violation.code, out);
         }
         Ok(())
     }
@@ -348,10 +353,11 @@ impl CannedConnection {
             return Err(protocol_error(format!("stream {id} is beyond the limit")));
         }
         if is_over || self.streams.0.len() >= MAX_STREAMS {
-            self.http2.reset_stream(id, ErrorCode::REFUSED_STREAM, to.out);
+            self.http2
+                .reset_stream(id, ErrorCode::REFUSED_STREAM, to.out);
             return Ok(());
         }
-        // Until the client has acknowledged SEND_SETTINGS, it may assume the default window.
+        // Until the client has acknowledged SETTINGS, it may assume the default window.
         let window = if self.http2.is_acknowledged() {
             options.stream_window
         } else {
@@ -453,8 +459,8 @@ impl CannedConnection {
         let prepared = &*self.prepared;
         let stream = &mut self.streams.0[place];
         let length = prepared.body.len();
-        let fits =
-            length <= sendable_bytes(&self.http2, stream) && out.len() < prepared.options.max_unsent_bytes;
+        let fits = length <= sendable_bytes(&self.http2, stream)
+            && out.len() < prepared.options.max_unsent_bytes;
         if !fits || !self.client_table.is_steady() {
             return self.send_answer_slow_path(place, fits, out);
         }
@@ -590,7 +596,9 @@ fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(
                 _ => {}
             }
         })
-        .map_err(|error| Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string()))?;
+        .map_err(|error| {
+            Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string())
+        })?;
     if !(trailers || method && path && te && grpc) || late_pseudo {
         return Err(protocol_error(
             "a request without the header fields of gRPC, or with them out of order",

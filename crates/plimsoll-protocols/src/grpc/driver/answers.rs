@@ -4,7 +4,7 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
 use super::GrpcDriver;
-use super::compressed::{store_encoding, read_data};
+use super::compressed::{read_data, store_encoding};
 use crate::grpc::head::MessageEncoding;
 use crate::grpc::unary::{CallFailure, ResponseAction, bad_message_action};
 use crate::http2::{
@@ -124,7 +124,8 @@ impl GrpcDriver {
                     self.on_stream_success(id, to);
                     return Ok(());
                 }
-                let unsent = self.end_call(id, Outcome::Ok, None, CallStreamState::Ended, to.events);
+                let unsent =
+                    self.end_call(id, Outcome::Ok, None, CallStreamState::Ended, to.events);
                 self.stop_sending(id, unsent, to.out);
                 Ok(())
             }

@@ -15,7 +15,7 @@ use crate::http2::DriverEffects;
 /// A complete, successful response of a unary call.
 struct CompleteResponse<'a> {
     stream: u32,
-    /// The length of the message with its prefix. Bytes.
+    /// The length of the message with its prefix, in bytes.
     length: u32,
     message: &'a [u8],
     /// The bytes after the response.
@@ -79,7 +79,8 @@ fn find_complete_response<'a>(
         return None;
     };
     let length = u32::from_be_bytes([*a, *b, *c, *d]);
-    if !data.has_type_and_flags(kind::DATA, 0) || message.len() != length as usize || length > limit {
+    if !data.has_type_and_flags(kind::DATA, 0) || message.len() != length as usize || length > limit
+    {
         return None;
     }
     let (trailers, block, rest) = first_frame(rest)?;

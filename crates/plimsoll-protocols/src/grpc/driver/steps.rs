@@ -11,11 +11,11 @@ use crate::grpc::head::{FailureTexts, GrpcHeaders, HeadReader};
 use crate::grpc::message::PREFIX_LEN;
 use crate::grpc::request::{GrpcRequest, PreparedGrpcCall};
 use crate::grpc::wire_validator::AnswerValidator;
+use crate::interface::prepare_error::RequestError;
 use crate::journey::{AnswerCapture, CapturedResponse, CookieJar, StepProtocol, TakenValues};
-use crate::prepare_error::RequestError;
-use crate::unpacking::{ContentCoding, Unpacker};
+use crate::shared::unpacking::{ContentCoding, Unpacker};
 
-/// The largest message, as received, from which values are captured. Bytes.
+/// Maximum size in bytes of a message, as received, from which values are captured.
 const MAX_CAPTURED_BYTES: usize = 1 << 20;
 
 /// The state of a journey's current step.
@@ -179,7 +179,9 @@ impl StepProtocol for GrpcProtocol {
         let body = if step.keeps_message {
             let message = step.message(self.prepared.max_message);
             message.and_then(|message| match self.answer_schema() {
-                Some(schema) => schema.to_json(&message).map(|json| json.into_bytes().into()),
+                Some(schema) => schema
+                    .to_json(&message)
+                    .map(|json| json.into_bytes().into()),
                 None => Err("its message is not described".to_owned()),
             })
         } else {

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use std::path::Path;
 
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use serde_json::{Map, Value};
 
-use super::{add_descriptions, schedules, set_target, method_with_slash};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{add_descriptions, method_with_slash, schedules, set_target};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Ignored, Missing, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const FIXED_CLIENTS_REASON: &str = "the number of clients does not change during a load";
 
@@ -39,12 +41,28 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["load-step-duration"], Text, Deferred),
         value(&["load-max-duration"], Text, Deferred),
         value(&["c", "concurrency"], Number, Deferred),
-        value(&["concurrency-schedule"], Text, Missing(FIXED_CLIENTS_REASON)),
-        value(&["concurrency-start"], Number, Missing(FIXED_CLIENTS_REASON)),
+        value(
+            &["concurrency-schedule"],
+            Text,
+            Missing(FIXED_CLIENTS_REASON),
+        ),
+        value(
+            &["concurrency-start"],
+            Number,
+            Missing(FIXED_CLIENTS_REASON),
+        ),
         value(&["concurrency-end"], Number, Missing(FIXED_CLIENTS_REASON)),
         value(&["concurrency-step"], Number, Missing(FIXED_CLIENTS_REASON)),
-        value(&["concurrency-step-duration"], Text, Missing(FIXED_CLIENTS_REASON)),
-        value(&["concurrency-max-duration"], Text, Missing(FIXED_CLIENTS_REASON)),
+        value(
+            &["concurrency-step-duration"],
+            Text,
+            Missing(FIXED_CLIENTS_REASON),
+        ),
+        value(
+            &["concurrency-max-duration"],
+            Text,
+            Missing(FIXED_CLIENTS_REASON),
+        ),
         value(&["n", "total"], Number, Deferred),
         value(&["t", "timeout"], Time, Deferred),
         value(&["z", "duration"], Time, Deferred),
@@ -118,7 +136,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(file) = line.value("config").map(str::to_owned) {
         let words = config_words(&file)?;
         let parsed = TOOL.parse(&words);
-        line.put_before(parsed.map_err(|_| format!("--config: {file} has a key that is not known"))?);
+        line.put_before(
+            parsed.map_err(|_| format!("--config: {file} has a key that is not known"))?,
+        );
     }
     let method = line.value("call").map(method_with_slash);
     line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));

@@ -1,10 +1,10 @@
 //! Translates command lines of [grpcurl](https://github.com/fullstorydev/grpcurl) to a load of one call. Flags of a
 //! load may be mixed with grpcurl's own, and its arguments may be in any order.
 
-use super::{add_descriptions, set_target, method_with_slash};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{add_descriptions, method_with_slash, set_target};
+use crate::interface::foreign::command_lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["grpcurl"],
@@ -110,7 +110,11 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     if let Some(address) = address {
         let socket = format!("unix:{address}");
-        let address = if line.is_set("unix") { &socket } else { address };
+        let address = if line.is_set("unix") {
+            &socket
+        } else {
+            address
+        };
         set_target(line, address, "plaintext");
     }
     let symbol = symbols.first().map(|symbol| (*symbol).clone());

@@ -1,11 +1,11 @@
-//! Translates what ghz says about rates that change: its schedules become steps.
+//! Translates ghz's schedules of changing rates to steps.
 
-use crate::foreign::command_lines::LineBuilder;
+use crate::interface::foreign::command_lines::LineBuilder;
 
 /// Adds the steps of a schedule of rates.
 ///
 /// # Errors
-/// Returns the reason where the schedule lacks a number, or does not rise or fall to its end.
+/// Returns an error if a number is missing or malformed, or if the schedule never reaches its end rate.
 pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), String> {
     let number = |line: &LineBuilder, name: &str| -> Result<Option<f64>, String> {
         let Some(text) = line.value(name) else {
@@ -28,15 +28,15 @@ pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), S
         (None, Some(time)) => start + step * (time / each.unwrap_or(time)).floor(),
         // The rate rises until all calls are made.
         (None, None) if kind == "line" => (start * start + 2.0 * step * calls).sqrt(),
-        (None, None) => end_of_calls(start, step, each.unwrap_or(1.0), calls),
+        (None, None) => find_final_rate(start, step, each.unwrap_or(1.0), calls),
     };
     let mut steps = if kind == "line" {
-        line_steps(start, step, end)?
+        build_linear_ramp(start, step, end)?
     } else {
         let each = each.ok_or("the length of a step is missing: --load-step-duration 5s")?;
-        rising_steps(start, step, end, each)?
+        build_staircase(start, step, end, each)?
     };
-    // The last rate lasts until the line's calls or its time are over.
+    // The last rate lasts until the call count or the time limit of the command line is reached.
     let until = |rate: f64, made: f64, past: f64| match limit {
         Some(limit) => limit - past,
         None => (calls - made) / rate.max(1.0),
@@ -67,11 +67,11 @@ pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), S
 /// A rate at the beginning and at the end of a step, and its length in seconds.
 type RateStep = (f64, f64, f64);
 
-/// At most so many steps are written to a line.
+/// Maximum number of steps that are written to a command line.
 const MAX_STEPS: usize = 100;
 
-/// Returns the rate of the step in which all calls have been made.
-fn end_of_calls(start: f64, step: f64, each: f64, calls: f64) -> f64 {
+/// Returns the rate of the step in which the last call is made.
+fn find_final_rate(start: f64, step: f64, each: f64, calls: f64) -> f64 {
     let (mut rate, mut made) = (start, start * each);
     while made < calls && step > 0.0 {
         rate += step;
@@ -80,7 +80,7 @@ fn end_of_calls(start: f64, step: f64, each: f64, calls: f64) -> f64 {
     rate
 }
 
-fn line_steps(start: f64, slope: f64, end: f64) -> Result<Vec<RateStep>, String> {
+fn build_linear_ramp(start: f64, slope: f64, end: f64) -> Result<Vec<RateStep>, String> {
     let time = (end - start) / slope;
     if time > 0.0 && time.is_finite() {
         Ok(vec![(start, end, time)])
@@ -91,7 +91,7 @@ fn line_steps(start: f64, slope: f64, end: f64) -> Result<Vec<RateStep>, String>
     }
 }
 
-fn rising_steps(start: f64, step: f64, end: f64, each: f64) -> Result<Vec<RateStep>, String> {
+fn build_staircase(start: f64, step: f64, end: f64, each: f64) -> Result<Vec<RateStep>, String> {
     let count = ((end - start) / step).floor();
     if !(count >= 0.0 && count < MAX_STEPS as f64) {
         return Err(format!(
@@ -102,7 +102,7 @@ fn rising_steps(start: f64, step: f64, end: f64, each: f64) -> Result<Vec<RateSt
     Ok(rates.map(|rate| (rate, rate, each)).collect())
 }
 
-/// Returns a time with one unit, in seconds; `None` for another text.
+/// Converts a duration with a single unit (`5s`) to seconds; returns `None` for any other text.
 fn seconds_of(time: &str) -> Option<f64> {
     let at = time.find(|c: char| c.is_ascii_alphabetic())?;
     let number: f64 = time[..at].parse().ok()?;
@@ -122,16 +122,19 @@ mod tests {
 
     #[test]
     fn schedules_rise_to_their_ends() {
-        let rising = rising_steps(50.0, 50.0, 150.0, 0.3).expect("steps");
+        let rising = build_staircase(50.0, 50.0, 150.0, 0.3).expect("steps");
         let rates: Vec<f64> = rising.iter().map(|(rate, ..)| *rate).collect();
         assert_eq!(rates, [50.0, 100.0, 150.0]);
-        let falling = rising_steps(150.0, -50.0, 50.0, 1.0).expect("steps");
+        let falling = build_staircase(150.0, -50.0, 50.0, 1.0).expect("steps");
         assert_eq!(falling.len(), 3);
-        assert_eq!(line_steps(10.0, 5.0, 60.0), Ok(vec![(10.0, 60.0, 10.0)]));
-        assert!(line_steps(10.0, -5.0, 60.0).is_err());
-        assert!(rising_steps(1.0, 0.0, 5.0, 1.0).is_err());
-        assert!(rising_steps(1.0, -1.0, 5.0, 1.0).is_err());
-        assert_eq!(end_of_calls(10.0, 10.0, 1.0, 60.0), 30.0);
-        assert_eq!(end_of_calls(10.0, -10.0, 1.0, 60.0), 10.0);
+        assert_eq!(
+            build_linear_ramp(10.0, 5.0, 60.0),
+            Ok(vec![(10.0, 60.0, 10.0)])
+        );
+        assert!(build_linear_ramp(10.0, -5.0, 60.0).is_err());
+        assert!(build_staircase(1.0, 0.0, 5.0, 1.0).is_err());
+        assert!(build_staircase(1.0, -1.0, 5.0, 1.0).is_err());
+        assert_eq!(find_final_rate(10.0, 10.0, 1.0, 60.0), 30.0);
+        assert_eq!(find_final_rate(10.0, -10.0, 1.0, 60.0), 10.0);
     }
 }

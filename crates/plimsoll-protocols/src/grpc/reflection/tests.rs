@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
-/// Returns the CPU time of this thread for assembling a file with this many services: the minimum of three
-/// attempts. Seconds.
+/// Returns the CPU time of this thread for assembling a file with this many services: the minimum of three attempts, in
+/// seconds.
 fn cost_s(services: usize) -> f64 {
     let service = |n: usize| ServiceDescriptorProto {
         name: Some(format!("S{n}")),

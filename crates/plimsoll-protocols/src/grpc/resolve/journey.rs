@@ -1,17 +1,17 @@
 //! gRPC calls as the steps of a journey.
 
+use plimsoll_model::rows::template::Template;
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
-use plimsoll_model::template::Template;
 
 use super::resolve_step_call;
 use crate::grpc::call::GrpcCall;
 use crate::grpc::driver::GrpcProtocol;
 use crate::grpc::request::GrpcRequest;
 use crate::grpc::section::GrpcSpec;
+use crate::interface::protocol_module::PrepareError;
 use crate::journey::{
     LinkSecurity, StepCall, StepContext, StepScope, StepSection, TakeRule, TakeSource,
 };
-use crate::protocol_module::PrepareError;
 
 impl StepSection for GrpcSpec {
     const TITLE: &'static str = "gRPC";

@@ -1,22 +1,22 @@
 //! Checks the keys of `[call.grpc]` that do not depend on the method.
 
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::spec::{CallSection, Problems, ResolveContext, Spec, is_printable, is_visible};
-use plimsoll_model::units::{ByteSize, Period};
 
-use crate::alternatives::report_conflict;
-use crate::grpc::call::{MessageCompression, PlanMessages};
 use crate::grpc::binary_messages::read_binary_messages;
+use crate::grpc::call::{MessageCompression, PlanMessages};
 use crate::grpc::section::GrpcSpec;
 use crate::http2::resolve_max_head;
+use crate::shared::alternatives::report_conflict;
 
 /// The default limit of messages, the same as in other gRPC clients.
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
 
 /// The limits of messages and metadata, and the compression of messages.
 pub(super) struct MessageLimits {
-    /// The maximum size of a message. Bytes.
+    /// The maximum size of a message, in bytes.
     pub(super) max_message: usize,
-    /// The maximum size of metadata. Bytes.
+    /// The maximum size of metadata, in bytes.
     pub(super) max_head: u32,
     pub(super) compression: Option<MessageCompression>,
 }

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{read, resolve, plan_secrets, set_spans};
+use plimsoll_model::spec::{plan_secrets, read, resolve, set_spans};
 
 use super::*;
 use crate::registry::register;
@@ -247,7 +247,11 @@ fn messages_are_read_from_binary_files() {
         let of = |plan: &Plan| grpc_call_of(plan).stream.unwrap().messages;
         assert_eq!(of(&first), messages, "{binary}");
         // The saved plan resolves without the files.
-        let saved = read(&text).unwrap().with_defaults(&first).to_toml().unwrap();
+        let saved = read(&text)
+            .unwrap()
+            .with_defaults(&first)
+            .to_toml()
+            .unwrap();
         assert!(!saved.contains(".bin\""), "{saved}");
         assert_eq!(of(&plan(&saved)), messages, "{saved}");
     }

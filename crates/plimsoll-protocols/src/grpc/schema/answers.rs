@@ -62,7 +62,8 @@ impl AnswerReader for MethodAnswerReader {
             let Some(field) = find_field(&own, token) else {
                 let names: Vec<String> =
                     own.fields().map(|field| field.name().to_owned()).collect();
-                let hint = suggestion_or_fields(&similar_names(token, names.iter()), &list_fields(&own));
+                let hint =
+                    suggestion_or_fields(&similar_names(token, names.iter()), &list_fields(&own));
                 let name = own.full_name();
                 return Err(format!("{name} has no field `{token}`{hint}"));
             };

@@ -1,9 +1,9 @@
 //! Builds a descriptor pool from file descriptors of a server or another compiler. Each file is checked before the
-//! library receives it, translated to proto3 if it is of an edition, and added after its imports.
+//! library (prost-reflect) receives it, translated to proto3 if it uses editions, and added after its imports.
 //!
-//! The library expects descriptors from a compiler, and panics on some that no compiler produces. Input must not
-//! cause a panic, so descriptors that might cause one are rejected, and parts that do not affect messages are
-//! removed: source positions, defaults, and all options but three.
+//! The library expects descriptors from a compiler, and panics on some that no compiler produces. Input must not cause
+//! a panic, so descriptors that might cause one are rejected, and parts that do not affect messages are removed: source
+//! positions, defaults, and all options except `packed`, `map_entry` and `allow_alias`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,11 +17,11 @@ use prost_reflect::{DescriptorPool, DynamicMessage, FileDescriptor, ReflectMessa
 
 use super::editions::{UnsupportedFeatures, check_edition, is_map_entry, qualify_name, translate};
 
-/// A `FileDescriptorProto`, with its features if it is of an edition.
+/// A `FileDescriptorProto`, with its features if it uses editions.
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct ProtoFile {
     file: FileDescriptorProto,
-    /// The file with its features, if it is of an edition.
+    /// The file with its features, if it uses editions.
     declared: Option<DynamicMessage>,
 }
 
@@ -74,7 +74,7 @@ impl ProtoFile {
         }
     }
 
-    /// Returns the file's size. Bytes.
+    /// Returns the file's size, in bytes.
     #[cfg(feature = "targets")]
     pub(in crate::grpc) fn size(&self) -> usize {
         self.file.encoded_len()
@@ -229,7 +229,10 @@ fn take_in_import_order(files: &mut BTreeMap<String, ProtoFile>) -> Vec<(String,
 }
 
 /// Removes the imports that are not in the pool, and returns them.
-pub(super) fn remove_missing_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
+pub(super) fn remove_missing_imports(
+    file: &mut FileDescriptorProto,
+    pool: &DescriptorPool,
+) -> Vec<String> {
     let mut lost = Vec::new();
     let mut public = Vec::new();
     let mut kept: Vec<String> = Vec::new();
@@ -274,7 +277,10 @@ fn prepare_file(
 ///
 /// # Errors
 /// Returns the reason why the file can't be used.
-pub(super) fn sanitize_file(file: &mut FileDescriptorProto, known: &DescriptorPool) -> Result<(), String> {
+pub(super) fn sanitize_file(
+    file: &mut FileDescriptorProto,
+    known: &DescriptorPool,
+) -> Result<(), String> {
     file.options = None;
     let package = file.package().to_owned();
     if !package.is_empty() {
@@ -283,13 +289,13 @@ pub(super) fn sanitize_file(file: &mut FileDescriptorProto, known: &DescriptorPo
             .try_for_each(|part| check_identifier("package", part))?;
     }
     for message in &mut file.message_type {
-        prepare_message(message, &package, known)?;
+        sanitize_message(message, &package, known)?;
     }
     for found in &mut file.enum_type {
-        prepare_enum(found)?;
+        sanitize_enum(found)?;
     }
     for field in &mut file.extension {
-        prepare_field(field)?;
+        sanitize_field(field)?;
     }
     for service in &mut file.service {
         check_identifier("service", service.name())?;
@@ -302,14 +308,14 @@ pub(super) fn sanitize_file(file: &mut FileDescriptorProto, known: &DescriptorPo
     Ok(())
 }
 
-fn prepare_message(
+fn sanitize_message(
     message: &mut DescriptorProto,
     scope: &str,
     known: &DescriptorPool,
 ) -> Result<(), String> {
     check_identifier("message", message.name())?;
     let full = qualify_name(scope, message.name());
-    // These messages have a JSON format of their own, so the library relies on their fields.
+    // The well-known messages in `known` have JSON formats of their own, so prost-reflect relies on their fields.
     if let Some(own) = known.get_message_by_name(&full)
         && !own
             .descriptor_proto()
@@ -337,12 +343,12 @@ fn prepare_message(
         oneof.options = None;
     }
     for field in message.field.iter_mut().chain(&mut message.extension) {
-        prepare_field(field)?;
+        sanitize_field(field)?;
     }
     for nested in &mut message.nested_type {
-        prepare_message(nested, &full, known)?;
+        sanitize_message(nested, &full, known)?;
     }
-    message.enum_type.iter_mut().try_for_each(prepare_enum)
+    message.enum_type.iter_mut().try_for_each(sanitize_enum)
 }
 
 /// Returns the properties of a field that determine its encoding.
@@ -383,7 +389,7 @@ fn check_map_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn prepare_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
+fn sanitize_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
     check_identifier("field", field.name())?;
     field.default_value = None;
     let packed = field.options.as_ref().and_then(|options| options.packed);
@@ -394,7 +400,7 @@ fn prepare_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
     Ok(())
 }
 
-fn prepare_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
+fn sanitize_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
     check_identifier("enum", found.name())?;
     let allow_alias = found.options.take().and_then(|options| {
         // A file parsed from .proto source still has its options as `uninterpreted_option`.

@@ -1,7 +1,7 @@
 //! Translation of files of protobuf editions (2023 and 2024) to proto3.
 //!
-//! A file of an edition uses features for properties that proto2 and proto3 express by their syntax. Every feature
-//! that affects the wire format or JSON has an equivalent that the library supports:
+//! A file with an edition instead of a syntax uses features for properties that proto2 and proto3 express by their
+//! syntax. Every feature that affects the wire format or JSON has an equivalent that the library supports:
 //!
 //! | feature | becomes |
 //! |---|---|
@@ -39,7 +39,7 @@ pub(super) struct UnsupportedFeatures {
 const EDITION_2023: i32 = 1000;
 const EDITION_2024: i32 = 1001;
 /// The suffix of the placeholder value that is added to an enum without 0: proto3 requires that the first value is 0,
-/// but a closed enum of an edition need not have it.
+/// but a closed enum in a file with an edition need not have it.
 const MISSING_ZERO_SUFFIX: &str = "__has_no_zero";
 
 /// Numbers of `FeatureSet.FieldPresence`.
@@ -80,7 +80,9 @@ impl ResolvedFeatures {
 
     /// Returns these features, overridden by the features that an element of the file sets.
     fn overridden_by(self, part: &DynamicMessage) -> ResolvedFeatures {
-        let Some(set) = explicit_features(part) else { return self };
+        let Some(set) = explicit_features(part) else {
+            return self;
+        };
         let known = |name: &str, last: i32, inherited: i32| {
             let number = set.get_field_by_name(name);
             let number = number.and_then(|number| number.as_enum_number());
@@ -182,7 +184,7 @@ fn unknown_edition_error(edition: &str) -> String {
     format!("edition {edition} is not supported: use 2023 or 2024")
 }
 
-/// Translates a file of an edition to proto3. `declared` is the original file with its features.
+/// Translates a file that uses editions to proto3. `declared` is the original file with its features.
 pub(super) fn translate(
     file: &mut FileDescriptorProto,
     declared: &DynamicMessage,
@@ -207,7 +209,11 @@ pub(super) fn translate(
         .iter_mut()
         .zip(repeated_messages(declared, "extension"))
     {
-        translate_field(field, resolved.overridden_by(declared), FieldContext::Extension);
+        translate_field(
+            field,
+            resolved.overridden_by(declared),
+            FieldContext::Extension,
+        );
     }
     file.syntax = Some("proto3".to_owned());
 }
@@ -240,7 +246,8 @@ fn translate_message(
         .filter(|nested| is_map_entry(nested))
         .map(|nested| nested.name().to_owned())
         .collect();
-    let oneofs = repeated_messages(declared, "oneof_decl").map(|oneof| resolved.overridden_by(oneof));
+    let oneofs =
+        repeated_messages(declared, "oneof_decl").map(|oneof| resolved.overridden_by(oneof));
     let oneofs: Vec<ResolvedFeatures> = oneofs.collect();
     for (field, declared) in message
         .field
@@ -268,7 +275,11 @@ fn translate_message(
         .iter_mut()
         .zip(repeated_messages(declared, "extension"))
     {
-        translate_field(field, resolved.overridden_by(declared), FieldContext::Extension);
+        translate_field(
+            field,
+            resolved.overridden_by(declared),
+            FieldContext::Extension,
+        );
     }
     for (nested, declared) in message
         .nested_type

@@ -17,7 +17,12 @@ impl SchemaError {
     }
 
     /// Returns the error for a field's value. `right` describes a valid value, and is empty if that is not known.
-    pub(super) fn invalid_value(message: &str, path: &str, problem: &str, right: &str) -> SchemaError {
+    pub(super) fn invalid_value(
+        message: &str,
+        path: &str,
+        problem: &str,
+        right: &str,
+    ) -> SchemaError {
         let (at, instead) = (format_path(path), format_hint(right));
         SchemaError::new(format_args!("message of {message}: {at}{problem}{instead}"))
     }

@@ -17,7 +17,11 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if the text is not JSON, or does not fit the response.
-    pub fn expected_answer(&self, method: &GrpcMethod, json: &str) -> Result<ExpectedAnswer, SchemaError> {
+    pub fn expected_answer(
+        &self,
+        method: &GrpcMethod,
+        json: &str,
+    ) -> Result<ExpectedAnswer, SchemaError> {
         let message = method.descriptor.output();
         let wrong = |problem: &dyn std::fmt::Display| {
             let name = message.full_name();
@@ -118,7 +122,10 @@ fn describe_difference(expected: &Value, answer: &Value, path: &str) -> Option<S
             expected.len()
         )),
         (expected, answer) if expected == answer => None,
-        (expected, Value::Null) => Some(format!("{path} is not set, not {}", truncate_value(expected))),
+        (expected, Value::Null) => Some(format!(
+            "{path} is not set, not {}",
+            truncate_value(expected)
+        )),
         (expected, answer) => Some(format!(
             "{path} is {}, not {}",
             truncate_value(answer),

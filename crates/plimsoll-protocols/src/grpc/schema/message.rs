@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::describe::{find_field, type_name};
 use super::editions::is_missing_zero;
 use super::error::suggestion_or_fields;
-use super::type_hint::{expected_type_hint, list_fields, describe_kind};
+use super::type_hint::{describe_kind, expected_type_hint, list_fields};
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
 use crate::grpc::BinaryMessage;
 
@@ -66,7 +66,11 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if the bytes are not a request, or if a required field is missing.
-    pub fn check_request(&self, method: &GrpcMethod, given: &BinaryMessage) -> Result<(), SchemaError> {
+    pub fn check_request(
+        &self,
+        method: &GrpcMethod,
+        given: &BinaryMessage,
+    ) -> Result<(), SchemaError> {
         let message = method.descriptor.input();
         let bad = |problem: String| {
             let (source, name) = (&given.source, message.full_name());
@@ -204,7 +208,12 @@ impl NameCheck<'_> {
                 let name = found.full_name();
                 let problem = format!("{value} is not a valid value of {name}");
                 let top = self.top.full_name();
-                Err(SchemaError::invalid_value(top, path, &problem, &describe_kind(kind)))
+                Err(SchemaError::invalid_value(
+                    top,
+                    path,
+                    &problem,
+                    &describe_kind(kind),
+                ))
             }
             _ => Ok(()),
         }
@@ -226,12 +235,14 @@ fn find_missing_field(message: &DynamicMessage, path: &str) -> Option<(FieldDesc
         }
         let found = match message.get_field(&field).as_ref() {
             prost_reflect::Value::Message(inner) => find_missing_field(inner, &path),
-            prost_reflect::Value::List(items) => items
-                .iter()
-                .enumerate()
-                .find_map(|(i, item)| find_missing_field(item.as_message()?, &format!("{path}[{i}]"))),
+            prost_reflect::Value::List(items) => items.iter().enumerate().find_map(|(i, item)| {
+                find_missing_field(item.as_message()?, &format!("{path}[{i}]"))
+            }),
             prost_reflect::Value::Map(entries) => entries.iter().find_map(|(key, value)| {
-                find_missing_field(value.as_message()?, &format!("{path}.{}", format_map_key(key)))
+                find_missing_field(
+                    value.as_message()?,
+                    &format!("{path}.{}", format_map_key(key)),
+                )
             }),
             _ => None,
         };

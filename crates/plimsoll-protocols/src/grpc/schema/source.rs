@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _};
@@ -157,7 +157,7 @@ fn alias_file(name: &str, file: String) -> File {
     alias.into()
 }
 
-/// A source file of an edition, rewritten to proto3's syntax.
+/// A source file that uses editions, rewritten to proto3's syntax.
 struct EditionSource {
     edition: String,
     text: String,

@@ -1,4 +1,4 @@
-//! Long because each mistake in a schema or a message has an error text of its own.
+//! This file is long because each mistake in a schema or a message has an error text of its own.
 
 mod sources;
 
@@ -547,7 +547,11 @@ service S { rpc Call(All) returns (stream All); }
         let files = ProtoFile::decode_set(bytes).ok()?;
         let assembled = assemble(files, &BTreeMap::new());
         let broken = assembled.broken.len();
-        exercise(&Schema::from_assembled(assembled, "a set".to_owned(), BTreeMap::new()));
+        exercise(&Schema::from_assembled(
+            assembled,
+            "a set".to_owned(),
+            BTreeMap::new(),
+        ));
         Some(broken)
     };
     assert_eq!(read(&proto), Some(0));

@@ -20,7 +20,10 @@ pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String
     }
     match place {
         PathTarget::Field(field) if field.is_list() => {
-            format!("a JSON list, each of which is {}", describe_kind(&field.kind()))
+            format!(
+                "a JSON list, each of which is {}",
+                describe_kind(&field.kind())
+            )
         }
         PathTarget::Field(field) if field.is_map() => {
             format!("a JSON object ({})", type_name(&field))

@@ -4,17 +4,18 @@
 //! The library encodes constant fields one by one. Only elements that contain a template are encoded here, in
 //! the order of field numbers, as the library does.
 
+mod captured;
 mod filler;
 mod list;
 mod scalar;
-mod captured;
 mod tree;
 mod well_known;
 
 use std::sync::Arc;
 
-use plimsoll_model::template::{
-    FieldScope, MessageRenderer, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields, quote_bare_fields,
+use plimsoll_model::rows::template::{
+    FieldScope, MessageRenderer, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields,
+    quote_bare_fields,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost::encoding::{decode_key, decode_varint};
@@ -25,8 +26,8 @@ use super::describe::find_field;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
-use filler::{TemplateFiller, text_to_json, row_to_json};
-use scalar::{scalar_node, wire_types, wire_type};
+use filler::{TemplateFiller, row_to_json, text_to_json};
+use scalar::{scalar_node, wire_type, wire_types};
 use tree::{TemplateTree, join_path, parse_tree};
 use well_known::is_current_time;
 
@@ -42,7 +43,7 @@ pub struct EncodedRequests {
 impl Schema {
     /// Encodes the requests of a call: one message, or each of a list. A list is a JSON array, or several
     /// values one after another (JSON lines). A client stream sends the whole list; other calls take its
-    /// messages in turn. Strings may contain fields of a [`plimsoll_model::template::Template`].
+    /// messages in turn. Strings may contain fields of a [`plimsoll_model::rows::template::Template`].
     ///
     /// # Errors
     /// Returns the errors of [`Schema::encode`], and an error if a field can't vary as requested, or if a row
@@ -181,7 +182,10 @@ impl MessageRenderer for RoundRobinMessages {
     }
 
     fn taken_indices(&self) -> Vec<u16> {
-        self.0.iter().flat_map(|message| message.taken_indices()).collect()
+        self.0
+            .iter()
+            .flat_map(|message| message.taken_indices())
+            .collect()
     }
 
     fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
@@ -447,7 +451,10 @@ impl<'a> TemplateMessage<'a> {
 }
 
 /// Encodes a message.
-fn encode_message(message: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, serde_json::Error> {
+fn encode_message(
+    message: &MessageDescriptor,
+    value: &Value,
+) -> Result<Vec<u8>, serde_json::Error> {
     let message = DynamicMessage::deserialize(message.clone(), value)?;
     Ok(message.encode_to_vec())
 }

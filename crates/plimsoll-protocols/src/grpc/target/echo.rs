@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use hyper::body::Incoming;
 use jiff::Timestamp;
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
@@ -29,10 +29,10 @@ use tonic_prost::ProstCodec;
 use super::generated::echo::{EchoRequest, EchoResponse};
 use super::reflection_service::with_reflection;
 use crate::grpc::MethodKind;
-use crate::serving::precise_timer::PreciseTimer;
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
-use crate::serving::response_timing::MAX_DELAY;
-use crate::serving::{ServeError, http2};
+use plimsoll_serving::precise_timer::PreciseTimer;
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::response_timing::MAX_DELAY;
+use plimsoll_serving::{ServeError, http2};
 
 /// How long before a paced response is due the server polls the clock instead of sleeping.
 const POLL_LEAD_TIME: Duration = Duration::from_micros(50);

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period};
 
 use plimsoll_wire::http2::ErrorCode;
 
 use crate::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
-use crate::serving::ServeError;
-use crate::serving::event_loop::{self, LoopService};
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::ServeError;
+use plimsoll_serving::event_loop::{self, LoopService};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
 /// The limit of unsent response bytes, exceeded by at most one response.
 const MAX_UNSENT_BYTES: usize = 1 << 20;
-/// The length of gRPC's message prefix. Bytes.
+/// The length of gRPC's message prefix, in bytes.
 const PREFIX_BYTES: u64 = 5;
 
 /// Answers every unary call at once, with the same bytes: for measuring clients.
@@ -77,7 +77,10 @@ impl ReferenceServer for FastOptions {
         let workers = context.workers.unwrap_or(1);
         Ok(Box::pin(async move {
             let served = event_loop::serve(context.bound, workers, service, context.stopped);
-            Ok(ServerCounts::from_counters(served.await?, [("answered", &*answered)]))
+            Ok(ServerCounts::from_counters(
+                served.await?,
+                [("answered", &*answered)],
+            ))
         }))
     }
 }

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Delays are drawn from a law ([`plimsoll_model::law`]: a distribution) with a seed. An envelope file
-//! ([`crate::serving::envelope`]) contains a commitment to the seed before the first request, and the seed itself at
+//! ([`plimsoll_serving::envelope`]) contains a commitment to the seed before the first request, and the seed itself at
 //! the end. A delay counts from the kernel's receive timestamp of the request, and the interval in which its response
 //! was written is recorded, so this server's own lateness can be separated from the times that an ideal client would
 //! have measured. Each thread runs one event loop, whose waits are exact to a few microseconds.
@@ -18,20 +18,20 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use clap::Args;
 use plimsoll_engine::Clock;
-use plimsoll_engine::network::os::SocketOptions;
+use plimsoll_engine::transport::network::os::SocketOptions;
 use plimsoll_model::Time;
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
+use plimsoll_model::formats::units::Period;
 use plimsoll_model::law::ServerDelays;
-use plimsoll_model::units::Period;
 
 use self::connection::{KnownConnection, PendingRequest};
 use crate::grpc::canned::{CannedOptions, CannedServer};
-use crate::serving::ServeError;
-use crate::serving::envelope::{EnvelopeLog, EnvelopeWriter, ServedRequest};
-use crate::serving::event_loop::{
+use plimsoll_serving::ServeError;
+use plimsoll_serving::envelope::{EnvelopeLog, EnvelopeWriter, ServedRequest};
+use plimsoll_serving::event_loop::{
     self, ArrivalTimes, ConnectionDisposition, DelayedResponse, LoopService,
 };
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
 /// The limit of `--spin`; a longer busy-wait is taken for a typing mistake.
 const MAX_SPIN: Duration = Duration::from_millis(100);

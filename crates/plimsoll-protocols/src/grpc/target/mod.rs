@@ -1,6 +1,6 @@
 //! The gRPC reference servers: servers with known behaviour for trying out and testing loads.
 //!
-//! Each server is bound ([`crate::serving::ListenOptions::bind`]) and then runs until a future completes; it
+//! Each server is bound ([`plimsoll_serving::ListenOptions::bind`]) and then runs until a future completes; it
 //! returns its counters.
 
 mod compression;

@@ -17,9 +17,9 @@ use super::compression::ResponseCompression;
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
 use super::reflection_service::with_reflection;
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
-use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
-use crate::serving::{ServeError, http2};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use plimsoll_serving::{ServeError, http2};
 
 /// orders.OrderService/Submit: a pool of workers that take orders from a queue.
 #[derive(Args, Clone, Debug)]

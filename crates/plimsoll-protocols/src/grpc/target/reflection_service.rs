@@ -12,7 +12,7 @@ use tonic::codegen::{BoxFuture, Service};
 use tonic_reflection::server::Builder;
 
 use super::generated::SERVICE_DESCRIPTORS;
-use crate::serving::ServeError;
+use plimsoll_serving::ServeError;
 
 type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
 
@@ -81,7 +81,7 @@ where
     type Error = Infallible;
     type Future = ResponseFuture;
 
-    /// Returns ready, because both services are always ready. [`crate::serving::http2`] relies on this.
+    /// Returns ready, because both services are always ready. [`plimsoll_serving::http2`] relies on this.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }

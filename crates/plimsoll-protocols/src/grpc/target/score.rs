@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
@@ -15,9 +15,9 @@ use super::compression::ResponseCompression;
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
 use super::reflection_service::with_reflection;
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
-use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
-use crate::serving::{ServeError, http2};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use plimsoll_serving::{ServeError, http2};
 
 /// score.ScoreService/GetScore: a random score after a delay.
 #[derive(Args, Clone, Debug)]

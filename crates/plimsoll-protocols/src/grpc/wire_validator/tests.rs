@@ -102,7 +102,10 @@ fn known_messages_skip_validation() {
     ] {
         assert_eq!(decodable.is_valid(Some(&shapes), message), is_good);
         let data = [&[0, 0, 0, 0, message.len() as u8], message].concat();
-        assert_eq!(decodable.begin_validation(&shapes, 1, &data).is_ok(), is_good);
+        assert_eq!(
+            decodable.begin_validation(&shapes, 1, &data).is_ok(),
+            is_good
+        );
         // The message arrives in two frames, followed by another message.
         let (first, second) = data.split_at(6);
         let second = [second, &data].concat();

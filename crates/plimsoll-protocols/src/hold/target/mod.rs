@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use plimsoll_engine::tls::Agreement;
 
-use crate::serving::ServeError;
-use crate::serving::event_loop::{self, LoopService};
-use crate::serving::reference::{
+use plimsoll_serving::ServeError;
+use plimsoll_serving::event_loop::{self, LoopService};
+use plimsoll_serving::reference::{
     ReferenceServer, ServeContext, ServerCounts, ServerFuture, ServerIdentity,
 };
 

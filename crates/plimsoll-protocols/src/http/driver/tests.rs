@@ -1,6 +1,6 @@
 //! Tests of the HTTP/1.1 driver, which is given bytes and times.
 //!
-//! Long because every way in which an answer can end is covered.
+//! This file is long because every way in which an answer can end is covered.
 
 use plimsoll_engine::driver::TokenUsage;
 use plimsoll_model::plan::TokenCounter;

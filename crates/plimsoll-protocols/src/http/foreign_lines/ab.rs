@@ -1,11 +1,11 @@
 //! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
 use super::{NO_FILE_HINT, add_basic, add_content_type, add_proxy, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
-use crate::foreign::command_lines::ValueForm::{Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::ValueForm::{Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const SOCKET_BUFFERS_HINT: &str = "the system sizes the buffers of sockets";
 /// The limit of requests that `-t` implies.

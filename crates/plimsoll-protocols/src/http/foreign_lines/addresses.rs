@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 
-use crate::foreign::command_lines::LineBuilder;
+use crate::interface::foreign::command_lines::LineBuilder;
 
 const SEVERAL_SERVERS: &str =
     "its URLs are those of several servers, or not plain URLs: each server is a lane of a plan";

@@ -2,9 +2,13 @@
 //! HOST:PORT …`; its predecessor GenAI-Perf has the same flags.
 
 use super::NO_FILE_HINT;
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::interface::foreign::command_lines::{
+    FlagStyle, LineBuilder, LineTool, switch, value, with_scheme,
+};
 
 const LENGTH_SPREAD: &str =
     "lengths are drawn evenly from a range of this mean and spread, not from a normal distribution";

@@ -1,9 +1,11 @@
 //! Translates command lines of [autocannon](https://github.com/mcollina/autocannon).
 
 use super::{NO_FILE_HINT, add_content_type, decimal_value, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const NO_PIPELINING: &str =
     "requests are not pipelined over HTTP/1.1; HTTP/2 carries several at once";
@@ -110,7 +112,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         Some(calls) => line.add("--calls", calls),
         None => {
             let time = line.value("d").unwrap_or("10").to_owned();
-            line.add("--duration", crate::foreign::command_lines::with_unit(&time, "s"));
+            line.add(
+                "--duration",
+                crate::interface::foreign::command_lines::with_unit(&time, "s"),
+            );
         }
     }
     for field in line.values("H") {

@@ -1,9 +1,11 @@
 //! Translates command lines of [bombardier](https://github.com/codesenberg/bombardier).
 
 use super::{NO_FILE_HINT, add_deadline, add_workers, decimal_value, refuse_at_sign};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Ignored, Missing, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["bombardier"],

@@ -3,11 +3,11 @@
 
 use super::addresses::{move_connections, move_to_socket};
 use super::{ANY_ADDRESS_HINT, NO_FILE_HINT, add_alpn, add_basic, add_proxy, add_redirects};
-use crate::foreign::command_lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const BASIC_ONLY_HINT: &str =
     "basic authentication and bearer tokens are header fields; others need answers of the server";
@@ -299,7 +299,9 @@ fn add_form(line: &mut LineBuilder) {
         {
             line.add_missing("-F", "a part has ;type= and ;filename=, and no quotes");
         }
-        let known = FILE_CONTENT_TYPES.iter().find(|(end, _)| value.ends_with(end));
+        let known = FILE_CONTENT_TYPES
+            .iter()
+            .find(|(end, _)| value.ends_with(end));
         let kind = known.filter(|_| value.starts_with('@') && !value.contains(";type="));
         let kind = kind.map_or_else(String::new, |(_, kind)| format!(";type={kind}"));
         line.add("-F", format_args!("{part}{kind}"));

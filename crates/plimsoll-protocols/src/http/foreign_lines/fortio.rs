@@ -1,10 +1,12 @@
 //! Translates command lines of [fortio](https://github.com/fortio/fortio).
 
 use super::{NO_FILE_HINT, add_basic, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::LineFlag;
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Ignored, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::LineFlag;
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 /// The rate of all connections together without `-qps`, in calls per second.
 const DEFAULT_RATE: f64 = 8.0;

@@ -2,9 +2,11 @@
 
 use super::addresses::{move_connections, take_url_file};
 use super::{NO_FILE_HINT, NO_SCRIPT_HINT, decimal_value};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const WINDOWS_HINT: &str =
     "windows and tables cannot be set; they are large enough not to limit the load";

@@ -4,9 +4,11 @@ use super::{
     NO_FILE_HINT, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
     add_redirects, add_workers, decimal_value, refuse_at_sign, take_unverified_target,
 };
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["hey"],

@@ -1,10 +1,10 @@
-//! Translates command lines of [httperf](https://github.com/httperf/httperf): `httperf --server HOST --rate 10 --num-conns
-//! 100`.
+//! Translates command lines of [httperf](https://github.com/httperf/httperf): `httperf --server HOST --rate 10
+//! --num-conns 100`.
 
 use super::NO_SCRIPT_HINT;
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const SESSIONS_HINT: &str = "users who make several requests are the [[steps]] of a plan";
 

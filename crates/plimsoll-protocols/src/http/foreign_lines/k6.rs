@@ -1,10 +1,12 @@
-//! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the
-//! URLs, so users must add one.
+//! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The URLs are in the
+//! script: the first is used if the script can be read, otherwise users must add one.
 
 use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects, scripts};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Ignored, Missing, OurFlag,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["k6 run", "k6 cloud run", "k6 cloud", "k6"],
@@ -19,7 +21,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["rps"], Decimal, Deferred),
         switch(&["insecure-skip-tls-verify"], OurFlag("--insecure", "")),
         switch(&["no-connection-reuse"], OurFlag("--cold", "")),
-        // k6's iterations are translated to calls.
+        // The flag means one connection per iteration, and an iteration is translated to a call.
         switch(&["no-vu-connection-reuse"], OurFlag("--cold", "")),
         value(&["user-agent"], Text, Header("user-agent")),
         value(&["local-ips"], Text, OurFlag("--source", "")),
@@ -115,7 +117,7 @@ fn is_script(word: &str) -> bool {
     word == "-" || [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end))
 }
 
-/// What a script says plainly about its load.
+/// Options of the load that a script contains as literal values.
 #[derive(Debug, Default)]
 struct ScriptOptions {
     url: Option<String>,
@@ -124,7 +126,7 @@ struct ScriptOptions {
     duration: Option<String>,
     /// Each as `30s:10`.
     stages: Vec<String>,
-    /// The calls a second of an executor with constant arrivals.
+    /// The rate per second of a `constant-arrival-rate` executor.
     rate: Option<String>,
     objectives: Vec<String>,
 }

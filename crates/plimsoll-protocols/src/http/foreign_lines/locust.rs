@@ -2,9 +2,11 @@
 //! Python code.
 
 use super::{NO_FILE_HINT, scripts};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const SEVERAL_MACHINES_HINT: &str =
     "several machines share a load by --rendezvous, and processes by --processes";
@@ -55,7 +57,10 @@ pub(super) static TOOL: LineTool = LineTool {
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("--clients", line.number("u", 1));
     let time = line.value("t").unwrap_or("10s").to_owned();
-    line.add("--duration", crate::foreign::command_lines::with_unit(&time, "s"));
+    line.add(
+        "--duration",
+        crate::interface::foreign::command_lines::with_unit(&time, "s"),
+    );
     let host = line.value("H").map(str::to_owned);
     // With a URL, and without a file, the line is complete.
     if !line.is_set("f") && (host.is_some() || !line.words.is_empty()) && line.is_guessed {

@@ -1,9 +1,12 @@
-//! Translates command lines of [nghttp](https://nghttp2.org/documentation/nghttp.1.html), which makes requests over HTTP/2.
+//! Translates command lines of [nghttp](https://nghttp2.org/documentation/nghttp.1.html), which makes requests over
+//! HTTP/2.
 
 use super::NO_FILE_HINT;
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Number, Seconds, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Number, Seconds, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["nghttp"],

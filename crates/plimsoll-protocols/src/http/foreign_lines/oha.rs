@@ -2,14 +2,14 @@
 
 use super::addresses::{move_connections, move_to_socket, take_url_file};
 use super::{
-    ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic, add_deadline, add_get_with_body, add_proxy, add_redirects,
-    add_workers, decimal_value, refuse_at_sign,
+    ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic, add_deadline, add_get_with_body, add_proxy,
+    add_redirects, add_workers, decimal_value, refuse_at_sign,
 };
-use crate::foreign::command_lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const ONE_URL_HINT: &str = "one URL is measured; fields and --rows vary its path";
 

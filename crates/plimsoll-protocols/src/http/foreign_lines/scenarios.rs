@@ -2,9 +2,11 @@
 //! [Artillery](https://www.artillery.io/). The line is made of the first request and the numbers of the file.
 
 use super::{NO_FILE_HINT, scripts, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const STEPS_HINT: &str = "the line above has its first request; all of them are the [[steps]] of a plan: plimsoll run PLAN";
 

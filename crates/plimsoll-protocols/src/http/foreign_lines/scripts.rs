@@ -1,14 +1,14 @@
 //! Reads what scripts of other tools say plainly: URLs, numbers of users, durations, and the settings of a request.
 //!
-//! Scripts are not run. What is found here completes the line that is shown to their users, and a script of wrk that only
-//! sets the request is translated as a whole.
+//! Scripts are not run. What is found here completes the line that is shown to their users, and a script of wrk that
+//! only sets the request is translated as a whole.
 
 use std::path::Path;
 
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use regex::Regex;
 
-/// The text of a script; `None` if there is no such file, or if it is no text.
+/// The text of a script; `None` if there is no such file, or if it is not text.
 pub(super) fn script_text(path: &str) -> Option<String> {
     input::file_to_string(Path::new(path)).ok()
 }

@@ -2,11 +2,11 @@
 
 use super::addresses::take_url_file;
 use super::{NO_FILE_HINT, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 /// The number of users without `-c`, as in siege's default configuration file.
 const DEFAULT_USERS: u64 = 25;

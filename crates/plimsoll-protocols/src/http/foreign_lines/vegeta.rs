@@ -6,14 +6,16 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use plimsoll_model::input;
+use plimsoll_model::formats::input;
 use serde::Deserialize;
 
 use super::addresses::{move_connections, move_to_socket, take_url_file};
 use super::{NO_FILE_HINT, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
-use crate::foreign::command_lines::ValueForm::{Number, Text, Time};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag, Words,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Number, Text, Time};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["vegeta attack", "attack", "vegeta"],

@@ -2,9 +2,11 @@
 
 use super::NO_FILE_HINT;
 use super::aiperf::{DOCUMENTS_HINT, add_goodput};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Ignored, Missing, OurFlag,
+};
+use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const PROMPT_FILE_HINT: &str =
     "--dataset FILE takes prompts from a file in the format of ShareGPT, of messages or of prompts";

@@ -2,9 +2,11 @@
 //! has `-R`.
 
 use super::{NO_SCRIPT_HINT, add_deadline, add_workers, scripts, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Ignored, OurFlag};
-use crate::foreign::command_lines::ValueForm::{Metric, Seconds, Text};
-use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_unit};
+use crate::interface::foreign::command_lines::FlagMeaning::{Deferred, Ignored, OurFlag};
+use crate::interface::foreign::command_lines::ValueForm::{Metric, Seconds, Text};
+use crate::interface::foreign::command_lines::{
+    FlagStyle, LineBuilder, LineTool, switch, value, with_unit,
+};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["wrk", "wrk2"],
@@ -38,7 +40,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add("--workers", line.metric("t", 2));
     }
     add_deadline(line, "timeout");
-    // Words behind the URL are arguments of the script.
+    // Words after the URL are arguments of the script.
     line.words.truncate(1);
     take_unverified_target(line)?;
     add_script(line);

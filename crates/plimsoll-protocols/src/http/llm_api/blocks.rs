@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use crate::http::finish_reason::{FinishReason, FinishReasonField};
-use crate::http::lenient_json::{AnyShape, FromAnyShape, LenientString, ObjectKey, skip, read_value};
+use crate::http::lenient_json::{
+    AnyShape, FromAnyShape, LenientString, ObjectKey, read_value, skip,
+};
 use crate::http::tokens::{CallBytes, ContentParts, Delta, is_reasoning};
 
 /// Kinds of tool calls that the client has to execute; the service executes all others.
@@ -62,7 +64,9 @@ impl<'de> FromAnyShape<'de> for AnswerItem<'de> {
                 "name" | "partial_json" => {
                     self.call_bytes += read_value::<CallBytes, _>(&mut object)?.0;
                 }
-                "stop_reason" => self.stop_reason = read_value::<FinishReasonField, _>(&mut object)?.0,
+                "stop_reason" => {
+                    self.stop_reason = read_value::<FinishReasonField, _>(&mut object)?.0
+                }
                 // Skips signatures and citations, which are not tokens of the answer.
                 _ => skip(&mut object)?,
             }

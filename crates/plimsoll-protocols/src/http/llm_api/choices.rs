@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::http::finish_reason::FinishReasonField;
 use crate::http::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, read_value,
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, read_value, skip,
 };
 use crate::http::tokens::{
     AnswerChunk, CallBytes, Choice, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
@@ -63,9 +63,12 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
                     self.error |= read_value::<TruthyValue, _>(&mut object)?.0;
                 }
                 "object" | "type" => {
-                    self.is_named_error |= read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                    self.is_named_error |=
+                        read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "message" | "detail" => self.has_message |= read_value::<TruthyValue, _>(&mut object)?.0,
+                "message" | "detail" => {
+                    self.has_message |= read_value::<TruthyValue, _>(&mut object)?.0
+                }
                 "code" => self.has_code |= read_value::<ErrorCode, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
@@ -155,7 +158,9 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
                 "delta" => self.delta = Some(read_value(&mut object)?),
                 "message" => self.message = Some(read_value(&mut object)?),
                 "text" => self.text = read_value::<ContentParts<'_>, _>(&mut object)?.text,
-                "finish_reason" => self.finish_reason = read_value::<FinishReasonField, _>(&mut object)?.0,
+                "finish_reason" => {
+                    self.finish_reason = read_value::<FinishReasonField, _>(&mut object)?.0
+                }
                 "usage" => self.usage = read_value::<TokenCounts, _>(&mut object)?.if_reported(),
                 "error" => self.error |= read_value::<TruthyValue, _>(&mut object)?.0,
                 _ => skip(&mut object)?,

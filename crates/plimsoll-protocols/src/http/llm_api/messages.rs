@@ -10,7 +10,7 @@ use super::blocks::{AnswerItem, ErrorFields};
 use super::{ApiKeyField, LlmApi, ModelPrompt, completions};
 use crate::http::finish_reason::FinishReasonField;
 use crate::http::lenient_json::{
-    FromAnyShape, LenientCount, LenientString, ObjectKey, skip, read_value,
+    FromAnyShape, LenientCount, LenientString, ObjectKey, read_value, skip,
 };
 use crate::http::tokens::{AnswerChunk, Delta, TokenCounts, read_json};
 
@@ -46,7 +46,7 @@ fn read_event(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 }
 
 fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
-    read_json::<MessageObject<'_>>(data).map(MessageObject::into_whole)
+    read_json::<MessageObject<'_>>(data).map(MessageObject::into_unstreamed_chunk)
 }
 
 /// An event of a stream.
@@ -122,7 +122,7 @@ struct MessageObject<'a> {
 }
 
 impl<'a> MessageObject<'a> {
-    fn into_whole(self) -> AnswerChunk<'a> {
+    fn into_unstreamed_chunk(self) -> AnswerChunk<'a> {
         AnswerChunk {
             usage: self.usage.counts(self.usage.answer).if_reported(),
             is_error: self.error.is_set || self.kind == "error",
@@ -311,7 +311,10 @@ mod tests {
             r#"{"type":"message_delta","usage":{"input_tokens":9,"cache_creation_input_tokens":0,
             "cache_read_input_tokens":1100,"output_tokens":2}}"#,
         );
-        assert_eq!(last.usage().unwrap().or_earlier(first).usage(true).prompt, 1109);
+        assert_eq!(
+            last.usage().unwrap().or_earlier(first).usage(true).prompt,
+            1109
+        );
         // Proxies that count the prompt only at the end begin with 0.
         let first = read(r#"{"type":"message_start","message":{"usage":{"input_tokens":0}}}"#);
         let last = read(r#"{"type":"message_delta","usage":{"input_tokens":7,"output_tokens":2}}"#);

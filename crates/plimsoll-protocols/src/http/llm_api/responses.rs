@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 use super::blocks::{AnswerItem, ErrorFields};
 use super::{LlmApi, ModelPrompt, completions};
 use crate::http::finish_reason::{FinishReason, FinishReasonField};
-use crate::http::lenient_json::{FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, read_value};
+use crate::http::lenient_json::{
+    FromAnyShape, LenientString, ObjectKey, TruthyValue, read_value, skip,
+};
 use crate::http::tokens::{AnswerChunk, ContentParts, Delta, TokenCounts, is_reasoning, read_json};
 
 pub(super) static API: LlmApi = LlmApi {
@@ -37,7 +39,7 @@ fn read_event(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 }
 
 fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
-    read_json::<ResponseObject<'_>>(data).map(ResponseObject::into_whole)
+    read_json::<ResponseObject<'_>>(data).map(ResponseObject::into_unstreamed_chunk)
 }
 
 /// An event of a stream.
@@ -62,7 +64,9 @@ impl<'de> FromAnyShape<'de> for ResponseEvent<'de> {
                 "response" => self.response = read_value(&mut object)?,
                 "error" => self.has_error = read_value::<TruthyValue, _>(&mut object)?.0,
                 "code" => self.error.code = read_value::<LenientString<'_>, _>(&mut object)?.0,
-                "message" => self.error.message = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "message" => {
+                    self.error.message = read_value::<LenientString<'_>, _>(&mut object)?.0
+                }
                 _ => skip(&mut object)?,
             }
         }
@@ -101,7 +105,9 @@ impl<'a> ResponseEvent<'a> {
                 };
                 AnswerChunk::from_choice(call, None)
             }
-            "completed" | "incomplete" | "failed" | "cancelled" => self.response.into_last(kind),
+            "completed" | "incomplete" | "failed" | "cancelled" => {
+                self.response.into_last_chunk(kind)
+            }
             _ => AnswerChunk::default(),
         }
     }
@@ -153,7 +159,9 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
                 "type" | "object" => {
                     self.is_error |= read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "code" => self.outer_error.code = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "code" => {
+                    self.outer_error.code = read_value::<LenientString<'_>, _>(&mut object)?.0
+                }
                 "message" => {
                     self.outer_error.message = read_value::<LenientString<'_>, _>(&mut object)?.0;
                 }
@@ -169,7 +177,7 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
 impl<'a> ResponseObject<'a> {
     /// Returns the last chunk of a stream, without the text, which has been streamed before. `status`: the status in
     /// the event's type.
-    fn into_last(self, status: &str) -> AnswerChunk<'a> {
+    fn into_last_chunk(self, status: &str) -> AnswerChunk<'a> {
         let reason = self.finish_reason(status);
         AnswerChunk {
             usage: self.usage.if_reported(),
@@ -180,7 +188,7 @@ impl<'a> ResponseObject<'a> {
     }
 
     /// Returns the chunk for a response that was not streamed.
-    fn into_whole(self) -> AnswerChunk<'a> {
+    fn into_unstreamed_chunk(self) -> AnswerChunk<'a> {
         let explanation = match self.error.text() {
             text if text.is_empty() && self.is_error => self.outer_error.text(),
             text => text,

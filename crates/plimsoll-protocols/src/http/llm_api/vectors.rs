@@ -5,7 +5,7 @@
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use crate::http::lenient_json::{
-    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, read_value,
+    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, read_value, skip,
 };
 use crate::http::tokens::{AnswerChunk, TokenCounts, read_json};
 

@@ -1,9 +1,9 @@
 //! Tests of the HTTP/2 driver, which is given bytes and times.
 //!
-//! Long because every way in which a stream can end is covered.
+//! This file is long because every way in which a stream can end is covered.
 
 use plimsoll_engine::driver::{CallId, Driver};
-use plimsoll_model::template::{MetadataField, RowOrder, Template, Variation};
+use plimsoll_model::rows::template::{MetadataField, RowOrder, Template, Variation};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{EndStream, Http2Frame, PREFACE, split_frame};
 

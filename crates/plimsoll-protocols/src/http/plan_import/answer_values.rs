@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use plimsoll_model::template::MAX_TAKEN_BYTES;
+use plimsoll_model::rows::template::MAX_TAKEN_BYTES;
 use regex::Regex;
 
 use super::exchange::{RecordedExchange, header};
 use super::json_leaves::json_leaves;
-use super::values::{entity_words, is_distinctive, is_random, is_identifying_name, owner_words};
+use super::values::{entity_words, is_distinctive, is_identifying_name, is_random, owner_words};
 use crate::journey::{TakeSpec, TakeTable};
 
 /// The largest body that is searched for values, in bytes: journeys keep no larger ones.
@@ -113,7 +113,8 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     // A value that is not distinctive and has no words could not be told from others.
     values.retain(|found| {
         let is_identified = !found.words.is_empty() || !found.owner.is_empty();
-        (found.is_distinctive || is_identified) && (1..=MAX_TAKEN_BYTES).contains(&found.value.len())
+        (found.is_distinctive || is_identified)
+            && (1..=MAX_TAKEN_BYTES).contains(&found.value.len())
     });
     values
 }

@@ -1,9 +1,9 @@
-//! Tests of values that answers merely happen to contain, and of those that identify the same thing there and later.
+//! Tests that the import ignores values which recur by chance, and captures ids from an answer that later requests use.
 
 use super::tests::{answered, archive, entry, get, plan, post, step};
 
 /// Returns how many values the steps of a plan take.
-fn count_takes(plan: &toml::Table) -> usize {
+fn count_taken_values(plan: &toml::Table) -> usize {
     let steps = plan["steps"].as_array().expect("steps");
     let takes = steps.iter().filter_map(|step| step.get("take")?.as_table());
     takes.map(toml::Table::len).sum()
@@ -31,7 +31,7 @@ fn common_values_are_not_taken_by_chance() {
     ];
     entries.extend(paths.map(|path| entry(20, get(&format!("http://a{path}")), answered("{}"))));
     let (plan, imported) = plan(&archive(&entries));
-    assert_eq!(count_takes(&plan), 0, "{}", imported.plan);
+    assert_eq!(count_taken_values(&plan), 0, "{}", imported.plan);
     assert_eq!(step(&plan, 1)["body"].as_str(), Some(sent));
 }
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-use plimsoll_model::redaction;
+use plimsoll_model::formats::redaction;
 
 use super::answer_values::{
-    AnswerValue, MAX_SEARCHED_BODY_BYTES, answer_values, expression_for, body_source, redirect_path,
+    AnswerValue, MAX_SEARCHED_BODY_BYTES, answer_values, body_source, expression_for, redirect_path,
 };
 use super::exchange::{PlusSign, RecordedExchange, percent_decode};
 use super::field_text::FieldText;
@@ -17,7 +17,7 @@ use super::nested_values::{embedded_secrets, nested_values};
 use super::request_parts::find_pieces;
 use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::{SecretPlaceholders, is_password, is_secret_value};
-use super::values::{entity_words, is_common, is_random, is_identifying_name, owner_words};
+use super::values::{entity_words, is_common, is_identifying_name, is_random, owner_words};
 use crate::journey::TakeSpec;
 
 /// The most responses that are stored as sources of the same value.
@@ -149,7 +149,11 @@ impl ValueCorrelator {
 
     /// Returns the text with fields in place of secret values and values of earlier responses. `values`: in the order
     /// of the text.
-    pub(super) fn replace_known_values(&mut self, text: &str, values: &[RequestValue]) -> FieldText {
+    pub(super) fn replace_known_values(
+        &mut self,
+        text: &str,
+        values: &[RequestValue],
+    ) -> FieldText {
         let found = values.iter();
         let found = found
             .flat_map(|value| self.find_replacements(text, value))
@@ -222,7 +226,9 @@ impl ValueCorrelator {
         }
         let nested = nested_values(text, value);
         if !nested.is_empty() {
-            let found = nested.iter().flat_map(|part| self.find_replacements(text, part));
+            let found = nested
+                .iter()
+                .flat_map(|part| self.find_replacements(text, part));
             return found.collect();
         }
         let secrets = embedded_secrets(text, value);

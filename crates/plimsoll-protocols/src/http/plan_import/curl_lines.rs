@@ -49,7 +49,7 @@ impl RecordedTraffic {
             return Err(format!("`{tool}` is not curl: each line is one of curl"));
         }
         let line = CURL_TOOL.translate("http", words, None).map_err(|wrong| {
-            use crate::foreign::command_lines::LineError::{InvalidValue, UnknownFlag};
+            use crate::interface::foreign::command_lines::LineError::{InvalidValue, UnknownFlag};
             match wrong {
                 UnknownFlag(flag) => format!("curl has no flag `{flag}`"),
                 InvalidValue(flag) => format!("`{flag}` lacks its value, or has another form"),

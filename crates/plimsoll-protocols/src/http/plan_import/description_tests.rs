@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toml::Table;
 
 use super::tests::{import, import_with, plan, request, step};
-use crate::protocol_module::PlanImportRequest;
+use crate::interface::protocol_module::PlanImportRequest;
 
 fn description() -> Value {
     json!({

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use toml::Value;
 
 use super::field_text::{FieldText, toml_key, toml_string};

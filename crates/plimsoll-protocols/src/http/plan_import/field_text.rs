@@ -108,7 +108,7 @@ pub(super) fn toml_key(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::template::{FieldScope, Template, TemplatePart};
+    use plimsoll_model::rows::template::{FieldScope, Template, TemplatePart};
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! Reads HTTP archives (HAR 1.2, <http://www.softwareishard.com/blog/har-12-spec/>), as browsers and proxies write them.
+//! Reads HTTP archives (HAR 1.2, <http://www.softwareishard.com/blog/har-12-spec/>), as browsers and proxies write
+//! them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -234,7 +235,11 @@ fn is_asset(entry: &HarEntry) -> bool {
 
 impl RecordedTraffic {
     /// Converts an entry.
-    fn convert_entry(&mut self, number: usize, entry: HarEntry) -> Result<RecordedExchange, String> {
+    fn convert_entry(
+        &mut self,
+        number: usize,
+        entry: HarEntry,
+    ) -> Result<RecordedExchange, String> {
         let request = entry.request;
         let (origin, path) = split_url(&request.url).map_err(|e| format!("request.url: {e}"))?;
         let mut headers = convert_fields(request.headers);
@@ -344,7 +349,11 @@ fn convert_body(data: PostData) -> RequestBody {
     let pairs = params.into_iter();
     let pairs = pairs.map(|param| {
         let value = param.value.unwrap_or_default();
-        format!("{}={}", encode_form_text(&param.name), encode_form_text(&value))
+        format!(
+            "{}={}",
+            encode_form_text(&param.name),
+            encode_form_text(&value)
+        )
     });
     RequestBody::Text(pairs.collect::<Vec<_>>().join("&"))
 }

@@ -1,11 +1,11 @@
-//! Tests of recordings with secrets in unusual places, in any script, and of sizes that nobody records.
+//! Tests of recordings with secrets in unusual places, with non-ASCII pages, and of extreme sizes.
 
 use serde_json::json;
 
 use super::tests::{answered, archive, entry, get, plan, post, step, with_header};
 
 #[test]
-fn secrets_of_forms_and_other_pages_are_left_out() {
+fn secrets_in_forms_and_headers_are_left_out() {
     let text = "--7\r\nContent-Disposition: form-data; name=\"password\"\r\n\r\nhush-1\r\n--7\r\n\
                 Content-Disposition: form-data; name=\"note\"\r\n\r\nhello\r\n--7--\r\n";
     let mut parts = post("http://a/parts", "multipart/form-data; boundary=7", "");
@@ -38,7 +38,7 @@ fn secrets_of_forms_and_other_pages_are_left_out() {
 }
 
 #[test]
-fn pages_in_any_script_are_searched() {
+fn pages_with_non_ascii_text_are_searched() {
     let page = "<p>Commande n°\u{a0}:AB12CD34</p><script>s={\"a\":\"k3J9x0Pq11\",\"nonce\":\"Zx81kQ27aa\"}</script>";
     let sent = post(
         "http://a/orders/AB12CD34",
@@ -50,7 +50,7 @@ fn pages_in_any_script_are_searched() {
         entry(500, sent, answered("{}")),
     ];
     let (_, imported) = plan(&archive(&entries));
-    // An expression does not contain another value that changes.
+    // The expression that extracts the nonce must not contain the neighbouring value, which changes too.
     assert!(!imported.plan.contains("k3J9x0Pq11"), "{}", imported.plan);
     assert!(imported.plan.contains("n={{"), "{}", imported.plan);
 }

@@ -25,14 +25,16 @@ mod steps;
 mod values;
 mod xml_values;
 
-use plimsoll_model::quantity;
+use plimsoll_model::formats::quantity;
 
 use draft::{PlanDraft, rows_file};
 use exchange::RecordedExchange;
 use secrets::SecretPlaceholders;
 use selection::{RecordedTraffic, RequestSelection};
 
-use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult, PlanSource};
+use crate::interface::protocol_module::{
+    ForeignFormatError, PlanImportRequest, PlanImportResult, PlanSource,
+};
 
 /// The kinds of files from which plans can be imported.
 pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
@@ -121,7 +123,9 @@ fn import_recording(
     Ok(build_plan(request, recording))
 }
 
-fn import_curl_lines(request: &PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError> {
+fn import_curl_lines(
+    request: &PlanImportRequest<'_>,
+) -> Result<PlanImportResult, ForeignFormatError> {
     refuse_operations(request)?;
     let recording = curl_lines::read(request.text, RequestSelection::from_request(request))?;
     Ok(build_plan(request, recording))

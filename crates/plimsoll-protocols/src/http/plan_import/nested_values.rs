@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::request_parts::{find_pieces, find_json_values};
+use super::request_parts::{find_json_values, find_pieces};
 use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::is_secret;
 use super::values::is_credential;
@@ -43,7 +43,11 @@ fn values_within(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestV
         } else {
             deeper
         };
-        values.extend(parts.into_iter().map(|part| decoded.to_encoded_position(part)));
+        values.extend(
+            parts
+                .into_iter()
+                .map(|part| decoded.to_encoded_position(part)),
+        );
     }
     values
 }

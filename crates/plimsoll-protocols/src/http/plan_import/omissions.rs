@@ -1,6 +1,6 @@
 //! The reasons why requests of a recording are left out of a plan.
 
-use plimsoll_model::quantity;
+use plimsoll_model::formats::quantity;
 
 /// The most steps of a journey.
 pub(super) const MAX_STEPS: usize = 200;

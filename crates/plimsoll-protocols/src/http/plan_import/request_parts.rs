@@ -171,10 +171,14 @@ fn find_json_line_values(text: &str) -> Option<Vec<RequestValue>> {
     let mut begin = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {
-            values.extend(find_json_values(line)?.into_iter().map(|value| RequestValue {
-                span: value.span.start + begin..value.span.end + begin,
-                ..value
-            }));
+            values.extend(
+                find_json_values(line)?
+                    .into_iter()
+                    .map(|value| RequestValue {
+                        span: value.span.start + begin..value.span.end + begin,
+                        ..value
+                    }),
+            );
         }
         begin += line.len();
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::redaction;
+use plimsoll_model::formats::redaction;
 
 use super::answer_values::to_name;
 use super::request_value::{RequestValue, ValueSyntax};

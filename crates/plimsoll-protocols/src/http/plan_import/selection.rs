@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_model::quantity;
+use plimsoll_model::formats::quantity;
 
 use super::exchange::{RecordedExchange, split_url};
 use super::omissions::{MAX_STEPS, OmissionReason};
-use crate::protocol_module::PlanImportRequest;
+use crate::interface::protocol_module::PlanImportRequest;
 
 /// The rules by which requests of a recording are kept.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_model::redaction;
+use plimsoll_model::formats::redaction;
 
 use super::answer_values::set_cookies;
 use super::correlation::ValueCorrelator;
@@ -285,7 +285,10 @@ impl StepBuilder {
             && let Ok((origin, path)) = split_url(value)
         {
             let mut text = FieldText::from_literal(&origin);
-            text.append(self.correlator.replace_known_values(&path, &find_path_values(&path)));
+            text.append(
+                self.correlator
+                    .replace_known_values(&path, &find_path_values(&path)),
+            );
             return HeaderText::Text(text);
         }
         let text = self.correlator.header_text(name, value);
@@ -308,7 +311,10 @@ impl StepBuilder {
             let Some((name, value)) = pair.trim().split_once('=') else {
                 continue;
             };
-            if ANALYTICS_COOKIE_PREFIXES.iter().any(|known| name.starts_with(known)) {
+            if ANALYTICS_COOKIE_PREFIXES
+                .iter()
+                .any(|known| name.starts_with(known))
+            {
                 self.counting_cookies.insert(name.to_owned());
             } else if !value.is_empty() {
                 sent.push((name.to_owned(), value.to_owned()));

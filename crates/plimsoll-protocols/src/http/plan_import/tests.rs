@@ -41,7 +41,7 @@ pub(super) fn step(plan: &Table, nth: usize) -> &Table {
     plan["steps"][nth].as_table().expect("a step")
 }
 
-/// An entry of a recording at so many milliseconds, which takes ten.
+/// An entry of a recording that starts at `at` milliseconds and takes ten.
 pub(super) fn entry(at_ms: u64, request: Value, response: Value) -> Value {
     let started = format!(
         "2026-11-29T10:00:{:02}.{:03}Z",

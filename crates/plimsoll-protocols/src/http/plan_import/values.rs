@@ -150,7 +150,7 @@ pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
     words
 }
 
-/// Returns the words of a name for the thing whose id the value is; empty if the value is no id.
+/// Returns the words of a name for the thing whose id the value is; empty if the value is not an id.
 pub(super) fn owner_words(name: &str) -> BTreeSet<String> {
     if !is_id_name(name) {
         return BTreeSet::new();
@@ -194,7 +194,9 @@ fn is_description(words: &BTreeSet<String>) -> bool {
 fn is_token_name(name: &str) -> bool {
     let words = split_words(name);
     let is_strong = |word: &String| {
-        is_identifying_word(word) && !WEAK_IDENTIFYING_WORDS.contains(&word.as_str()) && !ends_with_id(word)
+        is_identifying_word(word)
+            && !WEAK_IDENTIFYING_WORDS.contains(&word.as_str())
+            && !ends_with_id(word)
     };
     let is_strong = |word: &String| is_strong(word) || matches!(word.as_str(), "guid" | "uuid");
     words.iter().any(is_strong) && !is_description(&words)
@@ -354,8 +356,16 @@ mod tests {
         let words = |name| split_words(name).into_iter().collect::<Vec<_>>();
         assert_eq!(words("itemIds"), ["id", "item"]);
         assert_eq!(words("/orders/0/x-id"), ["0", "id", "order", "x"]);
-        assert!(is_identifying_name("userId") && is_identifying_name("authenticity_token") && is_identifying_name("ids"));
-        assert!(!is_identifying_name("paid") && !is_identifying_name("page") && !is_identifying_name("idea"));
+        assert!(
+            is_identifying_name("userId")
+                && is_identifying_name("authenticity_token")
+                && is_identifying_name("ids")
+        );
+        assert!(
+            !is_identifying_name("paid")
+                && !is_identifying_name("page")
+                && !is_identifying_name("idea")
+        );
     }
 
     #[test]

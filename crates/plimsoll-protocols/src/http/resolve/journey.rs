@@ -1,7 +1,7 @@
 //! Resolves HTTP requests that are steps of a journey.
 
+use plimsoll_model::rows::template::{Template, Variation};
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
-use plimsoll_model::template::{Template, Variation};
 
 use super::resolve_request;
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
@@ -10,10 +10,10 @@ use crate::http::journey::{HttpStepProtocol, templates};
 use crate::http::multiplexed::{Http2Protocol, HttpScheme};
 use crate::http::request::HttpRequest;
 use crate::http::section::HttpSpec;
+use crate::interface::protocol_module::PrepareError;
 use crate::journey::{
     LinkSecurity, StepCall, StepContext, StepScope, StepSection, StepSpec, resolve_journey,
 };
-use crate::protocol_module::PrepareError;
 
 /// Resolves a journey. The returned call is the journey's first step at the plan's own target.
 pub(super) fn resolve(
@@ -107,7 +107,10 @@ fn sends_form(headers: &[(String, String)]) -> bool {
 
 /// Returns the request with all parts as templates, which are rendered for every call. Taken values are encoded as the
 /// path or a form requires.
-pub(in crate::http) fn with_all_parts_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
+pub(in crate::http) fn with_all_parts_varying(
+    mut call: HttpCall,
+    variation: &Variation,
+) -> HttpCall {
     let mut varying = call.varying.take().unwrap_or_else(|| VaryingHttp {
         variation: variation.clone(),
         path: None,
@@ -115,7 +118,10 @@ pub(in crate::http) fn with_all_parts_varying(mut call: HttpCall, variation: &Va
         body: None,
     });
     let path = varying.path.take();
-    varying.path = Some(path.unwrap_or_else(|| Template::from_text(&call.path)).with_url_encoding());
+    varying.path = Some(
+        path.unwrap_or_else(|| Template::from_text(&call.path))
+            .with_url_encoding(),
+    );
     if let Some(body) = varying.body.as_mut().filter(|_| sends_form(&call.headers)) {
         body.template = body.template.clone().with_form_encoding();
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use plimsoll_model::plan::Call;
-use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation};
+use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variation};
 
 use super::message_match::MessageMatch;
 use crate::http::call::{HttpCall, VaryingBody};
@@ -11,7 +11,7 @@ use crate::http::call::{HttpCall, VaryingBody};
 /// What a step does with the user's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketStepCall {
-    /// The request that opens the socket; one without a meaning if the step opens none.
+    /// The request that opens the socket; not used if the step opens none.
     pub(super) upgrade: HttpCall,
     /// The step opens the socket.
     pub(super) opens: bool,
@@ -19,7 +19,7 @@ pub struct SocketStepCall {
     pub(super) subprotocols: Vec<Template>,
     /// Offers compression.
     pub(super) compressed: bool,
-    /// The largest message. Bytes.
+    /// Maximum size of a message, in bytes.
     pub(super) max_message: usize,
     /// The frames to send.
     pub(super) frames: Vec<FrameContent>,
@@ -29,7 +29,7 @@ pub struct SocketStepCall {
     pub(super) until: AwaitedMessages,
     /// A message that reports an error.
     pub(super) error: Option<MessageMatch>,
-    /// What some awaited message must be.
+    /// A match that at least one awaited message must have.
     pub(super) expect: Option<MessageMatch>,
     /// The step closes the socket at its end.
     pub(super) closes: bool,
@@ -47,9 +47,9 @@ pub(super) struct FrameContent {
 /// The messages that a step awaits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AwaitedMessages {
-    /// So many, whatever they are.
+    /// This many messages, whatever their content.
     Count(u32),
-    /// All up to this one.
+    /// All messages up to the first that matches.
     Until(MessageMatch),
 }
 

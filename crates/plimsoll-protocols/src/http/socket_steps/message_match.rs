@@ -1,6 +1,6 @@
 //! Recognises messages: by the whole text, a part of it, a value in JSON, or a regular expression.
 
-use plimsoll_model::template::{RenderContext, Template};
+use plimsoll_model::rows::template::{RenderContext, Template};
 use regex::bytes::Regex;
 use toml::Value;
 
@@ -136,6 +136,6 @@ impl MessageMatch {
 }
 
 fn parse(text: &str, texts: &mut TemplateContext<'_>) -> Result<Template, String> {
-    texts.uses_rows |= plimsoll_model::template::uses_rows(text);
+    texts.uses_rows |= plimsoll_model::rows::template::uses_rows(text);
     Template::parse(text, texts.slots, texts.scope)
 }

@@ -1,15 +1,15 @@
 //! A step over a WebSocket as all users make it: everything that is the same for all of them is encoded once.
 
 use plimsoll_model::Time;
-use plimsoll_model::template::{RenderContext, Template, TraceIds, Variation};
+use plimsoll_model::rows::template::{RenderContext, Template, TraceIds, Variation};
 use plimsoll_wire::websocket::Opcode;
 
 use super::call::SocketStepCall;
-use crate::clock_origin::ClockOrigin;
 use crate::http::call::HttpCall;
 use crate::http::journey::StepAddress;
 use crate::http::request::{EncodedUpgrade, HttpRequest, write_body};
 use crate::journey::{StepContext, TakenValues};
+use crate::shared::clock_origin::ClockOrigin;
 
 /// A step's request and frames, as all users send them.
 pub(super) struct PreparedSocketCall {
@@ -79,7 +79,9 @@ impl PreparedSocketCall {
         now: Time,
         taken: &'a TakenValues,
     ) -> RenderContext<'a> {
-        let render_context = self.variation.render_context(number, 0, self.unix_zero.unix_ns_at(now));
+        let render_context =
+            self.variation
+                .render_context(number, 0, self.unix_zero.unix_ns_at(now));
         render_context.with_taken(taken)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_engine::driver::Protocol;
 use plimsoll_engine::script::scenario::ConnectionNeed;
 use plimsoll_model::Time;
-use plimsoll_model::template::{TraceIds, Variation};
+use plimsoll_model::rows::template::{TraceIds, Variation};
 
 use super::call::{SocketStepCall, is_in_subprotocol};
 use super::prepared::PreparedSocketCall;

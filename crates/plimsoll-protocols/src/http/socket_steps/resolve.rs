@@ -1,12 +1,12 @@
 //! Resolves a step over a WebSocket.
 
+use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::CallPlan;
+use plimsoll_model::rows::template::{self, FieldScope, FieldSource, Template, TemplatePart};
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, Problem, Problems, ResolveContext, SharedValue, Spec, UrlSchemes,
     call_path,
 };
-use plimsoll_model::template::{self, FieldScope, FieldSource, Template, TemplatePart};
-use plimsoll_model::units::ByteSize;
 
 use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_in_subprotocol};
 use super::message_match::MessageMatch;
@@ -19,8 +19,8 @@ use crate::http::request::HttpRequest;
 use crate::http::resolve::journey::with_all_parts_varying;
 use crate::http::resolve::resolve_request;
 use crate::http::section::HttpSpec;
+use crate::interface::protocol_module::PrepareError;
 use crate::journey::{StepCall, StepContext, StepScope, StepSection, TakeRule, TakeSource};
-use crate::protocol_module::PrepareError;
 
 const SECTION: &str = "websocket";
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
@@ -319,7 +319,8 @@ impl SocketStepSpec {
     }
 }
 
-/// Checks what is known of a subprotocol's name before the load. The name may be secret, so the message does not show it.
+/// Checks what is known of a subprotocol's name before the load. The name may be secret, so the message does not show
+/// it.
 fn checked_subprotocol(name: Template) -> Result<Template, String> {
     let is_token = |text: &str| text.bytes().all(is_in_subprotocol);
     let is_good = name.parts().iter().all(|part| match part {

@@ -1,14 +1,14 @@
-//! The keys of a step over a WebSocket, as typed.
+//! The keys of a step over a WebSocket, as written in a plan.
 
 use std::collections::BTreeMap;
 
+use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::spec::MetadataSpec;
-use plimsoll_model::units::ByteSize;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-/// A step over a WebSocket. Its parts come in this order: it opens the socket, sends frames, awaits messages, and closes
-/// the socket.
+/// A step over a WebSocket. Its parts come in this order: it opens the socket, sends frames, awaits messages, and
+/// closes the socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketStepSpec {
@@ -91,7 +91,7 @@ pub enum FramesSpec {
                  json = \"/type\", equals = \"done\" }"
 )]
 pub enum MessageMatchSpec {
-    /// So many messages.
+    /// This many messages.
     Messages(u32),
     /// The whole message, or `contains:TEXT`.
     Text(String),

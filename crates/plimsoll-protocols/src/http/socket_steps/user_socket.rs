@@ -14,14 +14,14 @@ use std::sync::Arc;
 use plimsoll_engine::driver::{CallId, CallProgress, CompletedCall, Driver, Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketReader, close_payload, code, append_masked_frame,
+    Opcode, ReaderRole, WebSocketReader, append_masked_frame, close_payload, code,
 };
 
 use super::call::AwaitedMessages;
 use super::prepared::PreparedSocketCall;
 use crate::http::checks::{BODY_MISMATCH, printable};
 use crate::journey::TakenValues;
-use crate::xorshift::Xorshift;
+use crate::shared::xorshift::Xorshift;
 
 /// A step with the values of one user.
 #[derive(Clone)]

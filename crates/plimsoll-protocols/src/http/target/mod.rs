@@ -2,7 +2,7 @@
 //!
 //! hyper implements the connections. The path selects the response:
 //!
-//! - `/bytes/SIZE_KIND`: this many bytes; `/status/CODE`: this status, for 429 and 503 with `Retry-After`;
+//! - `/bytes/SIZE`: this many bytes; `/status/CODE`: this status, for 429 and 503 with `Retry-After`;
 //! - `/echo`: the request's body with its content type;
 //! - `/sse/N`: N server-sent events and `[DONE]`; `/ndjson/N`: N lines of JSON, the last with `"done":true`; the
 //!   options set the time between events;
@@ -25,15 +25,15 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use plimsoll_model::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
-use crate::serving::ServeError;
-use crate::serving::accepting::{self, ConnectionHandler};
-use crate::serving::early::ServerStream;
-use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
-use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use plimsoll_serving::ServeError;
+use plimsoll_serving::accepting::{self, ConnectionHandler};
+use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use plimsoll_serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use plimsoll_serving::tls_server::early::ServerStream;
 
 use body::ResponseBody;
 
@@ -187,7 +187,7 @@ impl ConnectionHandler for HttpServer {
                 connection.await
             }
         };
-        // Clients may disconnect between two requests or during a stream, which is no error.
+        // Clients may disconnect between two requests or during a stream, which is not an error.
         match result {
             Err(e) if is_client_close(&*e) => Ok(()),
             result => result.map_err(io::Error::other),
@@ -233,7 +233,13 @@ impl HttpService {
         match (parts.next().unwrap_or_default(), parts.next()) {
             ("echo", None) => return echo(request).await,
             ("bytes", Some(size)) => match parse_size(size) {
-                Some(size) => return build_response(StatusCode::OK, OCTET_STREAM_TYPE, ResponseBody::Filler(size)),
+                Some(size) => {
+                    return build_response(
+                        StatusCode::OK,
+                        OCTET_STREAM_TYPE,
+                        ResponseBody::Filler(size),
+                    );
+                }
                 None => return not_found("write /bytes/1000 or /bytes/1KiB"),
             },
             ("status", Some(code)) => {
@@ -305,7 +311,11 @@ fn parse_size(text: &str) -> Option<u64> {
     bytes.or_else(|| text.parse::<ByteSize>().ok().map(|size| size.0))
 }
 
-fn build_response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Response<ResponseBody> {
+fn build_response(
+    status: StatusCode,
+    kind: &'static str,
+    body: ResponseBody,
+) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -344,7 +354,11 @@ fn redirect(hops: u32) -> Response<ResponseBody> {
 
 fn not_found(text: &str) -> Response<ResponseBody> {
     let text = Bytes::from(format!("{text}\n"));
-    build_response(StatusCode::NOT_FOUND, PLAIN_TEXT_TYPE, ResponseBody::Content(text))
+    build_response(
+        StatusCode::NOT_FOUND,
+        PLAIN_TEXT_TYPE,
+        ResponseBody::Content(text),
+    )
 }
 
 async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
@@ -352,17 +366,29 @@ async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(frame) = frame else {
-            return build_response(StatusCode::BAD_REQUEST, PLAIN_TEXT_TYPE, ResponseBody::Filler(0));
+            return build_response(
+                StatusCode::BAD_REQUEST,
+                PLAIN_TEXT_TYPE,
+                ResponseBody::Filler(0),
+            );
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
         if whole.len() + data.len() > MAX_ECHO_BYTES {
-            return build_response(StatusCode::PAYLOAD_TOO_LARGE, PLAIN_TEXT_TYPE, ResponseBody::Filler(0));
+            return build_response(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                PLAIN_TEXT_TYPE,
+                ResponseBody::Filler(0),
+            );
         }
         whole.extend_from_slice(&data);
     }
-    let mut response = build_response(StatusCode::OK, OCTET_STREAM_TYPE, ResponseBody::Content(whole.into()));
+    let mut response = build_response(
+        StatusCode::OK,
+        OCTET_STREAM_TYPE,
+        ResponseBody::Content(whole.into()),
+    );
     if let Some(kind) = head.headers.get(CONTENT_TYPE) {
         response.headers_mut().insert(CONTENT_TYPE, kind.clone());
     }
@@ -375,8 +401,8 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::serving::reference::default_flags;
-    use crate::serving::runtime;
+    use plimsoll_serving::reference::default_flags;
+    use plimsoll_serving::runtime;
 
     fn server() -> HttpServer {
         let service = HttpService {
@@ -438,7 +464,7 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text:?}");
             assert!(text.contains("\r\nconnection: close\r\n"), "{text:?}");
-            // An empty SEND_SETTINGS frame, then a request with :method, :path and :scheme of the static table, and
+            // An empty SETTINGS frame, then a request with :method, :path and :scheme of the static table, and
             // :authority.
             let request = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
                 \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";

@@ -61,7 +61,10 @@ impl UserSession {
     /// Returns the plan's header fields.
     pub(super) fn plan_fields(&self, now: Time) -> Vec<(String, String)> {
         let unix_ns = self.unix_zero_ns.wrapping_add(now.0);
-        self.options.call.headers.for_call(self.query_number(), unix_ns)
+        self.options
+            .call
+            .headers
+            .for_call(self.query_number(), unix_ns)
     }
 
     /// Returns the body of the current query.
@@ -73,7 +76,9 @@ impl UserSession {
         let in_session = self.queries_begun.saturating_sub(1);
         let unix_ns = self.unix_zero_ns.wrapping_add(now.0);
         let number = self.query_number();
-        let moment = varying.variation.render_context(number, in_session, unix_ns);
+        let moment = varying
+            .variation
+            .render_context(number, in_session, unix_ns);
         if let Some(message) = varying.messages.first() {
             message.render(&moment, rendered);
         }
@@ -129,7 +134,12 @@ impl UserSession {
         }
     }
 
-    pub(super) fn on_session_created(&mut self, body: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn on_session_created(
+        &mut self,
+        body: &[u8],
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         let plain = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let made = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
         let text = |key: &str| made.get(key)?.as_str().filter(plain);

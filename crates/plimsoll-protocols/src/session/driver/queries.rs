@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_engine::script::{RequestTrace, ScriptContext};
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::{CallSample, Outcome, Time};
 
 use super::{ActiveQuery, ApiRequest, QueryEnd, QueryFinish, SOCKET_LINK, UserSession};
@@ -196,7 +196,12 @@ impl UserSession {
     }
 
     /// Records the current query, or the next one if no query is in flight.
-    pub(super) fn record_query(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn record_query(
+        &mut self,
+        outcome: Outcome,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         let query = self.query.take();
         // For a query that was never sent, the time when it was due counts as its send time.
         let unsent = self.due_at.min(now);

@@ -3,17 +3,17 @@
 use std::ops::ControlFlow;
 
 use plimsoll_engine::script::ScriptContext;
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::append_request_head;
 use plimsoll_wire::websocket::{
-    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
-    WebSocketReader, client_key, close_payload, code, append_masked_frame,
+    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation,
+    WebSocketMessage, WebSocketReader, append_masked_frame, client_key, close_payload, code,
 };
 
 use crate::session::measures;
 
-use super::{ApiRequest, MAX_FRAME_BYTES, SOCKET_LINK, UserSession, SessionSocketState};
+use super::{ApiRequest, MAX_FRAME_BYTES, SOCKET_LINK, SessionSocketState, UserSession};
 
 impl UserSession {
     pub(super) fn open_socket(&mut self, now: Time, ctx: &mut ScriptContext<'_>) {
@@ -56,7 +56,12 @@ impl UserSession {
         append_request_head(out, "GET", &target, &fields);
     }
 
-    pub(super) fn on_upgrade_bytes(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn on_upgrade_bytes(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         self.upgrade_response.extend_from_slice(bytes);
         let offer = UpgradeOffer {
             compression: self.options.call.compression,
@@ -95,8 +100,8 @@ impl UserSession {
         }
         self.socket = SessionSocketState::Open;
         if let Some(agreed) = answer.deflate {
-            self.reader =
-                WebSocketReader::new(ReaderRole::Client, MAX_FRAME_BYTES).with_deflate_parameters(agreed);
+            self.reader = WebSocketReader::new(ReaderRole::Client, MAX_FRAME_BYTES)
+                .with_deflate_parameters(agreed);
         }
         turn.record_time(TimeMeasure::SocketOpen, now.since(self.socket_requested_at));
         if self.opened_ns == 0 {

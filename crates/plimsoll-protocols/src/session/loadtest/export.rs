@@ -1,5 +1,5 @@
-//! Exports a run of sessions in the format of session load tests: a CSV file with one row per query, and a flat JSON
-//! summary, both named after the run's start. [`super`] imports them.
+//! Exports a run of sessions as a `loadtest_TIME.csv` file with one row per query, and a flat
+//! `loadtest_TIME_summary.json`, where TIME is the run's start. [`super`] can read these files back.
 //!
 //! Times are in seconds. Neither file includes the warm-up.
 
@@ -8,14 +8,14 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::output;
-use plimsoll_model::record::{StageRecord, TimeHistogram};
-use plimsoll_model::run::Run;
+use plimsoll_model::formats::output;
+use plimsoll_model::metrics::measure::{Count, TimeMeasure};
+use plimsoll_model::records::record::{StageRecord, TimeHistogram};
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::statistics::distribution::{buckets, percentiles};
 use serde_json::{Map, Value, json};
 
-use crate::protocol_module::{ExportSummary, ForeignFormatError};
+use crate::interface::protocol_module::{ExportSummary, ForeignFormatError};
 use crate::session::measures::{
     SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED,
 };
@@ -27,14 +27,14 @@ const HISTOGRAM_BUCKET_COUNT: u64 = 20;
 /// # Errors
 /// When the run is not a run of sessions, or a file can't be written.
 pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignFormatError> {
-    fn written(path: &Path) -> impl FnOnce(io::Error) -> String {
+    fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> String {
         move |e| format!("can't write {}: {e}", path.display())
     }
     let stem = file_stem(run)?;
     let summary = build_summary(run);
-    fs::create_dir_all(folder).map_err(written(folder))?;
+    fs::create_dir_all(folder).map_err(cannot_write(folder))?;
     let path = folder.join(format!("{stem}_summary.json"));
-    output::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
+    output::write(&path, format!("{summary:#}\n")).map_err(cannot_write(&path))?;
     if !run.has_requests {
         return Ok(ExportSummary::Partial(format!(
             "wrote the summary to {}; {} has no log of requests, so there are no rows to write: run with --requests",
@@ -43,11 +43,11 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
         )));
     }
     let csv = folder.join(format!("{stem}.csv"));
-    let mut out = BufWriter::new(File::create(&csv).map_err(written(&csv))?);
+    let mut out = BufWriter::new(File::create(&csv).map_err(cannot_write(&csv))?);
     let rows = write_rows(run, &mut out)?;
     out.flush()
         .and_then(|()| output::sync(out.get_ref()))
-        .map_err(written(&csv))?;
+        .map_err(cannot_write(&csv))?;
     Ok(ExportSummary::Complete(format!(
         "wrote {rows} queries to {}, their summary to {}",
         csv.display(),
@@ -88,13 +88,13 @@ fn write_rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError
     );
     let reconnects = reconnects_by_session(run, queries)?;
     let mut rows = 0;
-    write!(out, "{CSV_COLUMNS}\r\n").map_err(write_error)?;
+    write!(out, "{CSV_COLUMNS}\r\n").map_err(describe_write_error)?;
     run.try_for_each_request::<ForeignFormatError>(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
         }
-        let none = plimsoll_model::measure::CallMeasures::default();
+        let none = plimsoll_model::metrics::measure::CallMeasures::default();
         let measures = r.measures.as_deref().unwrap_or(&none);
         let time = |measure| {
             let ns = measures.time_ns(measure);
@@ -116,7 +116,7 @@ fn write_rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError
             time(SESSION_CREATE),
             time(TimeMeasure::SocketOpen),
         )
-        .map_err(write_error)?;
+        .map_err(describe_write_error)?;
         rows += 1;
         Ok(())
     })?;
@@ -145,7 +145,7 @@ fn reconnects_by_session(
     Ok(by_session)
 }
 
-fn write_error(e: io::Error) -> String {
+fn describe_write_error(e: io::Error) -> String {
     format!("writing the export failed: {e}")
 }
 
@@ -198,7 +198,7 @@ fn build_summary(run: &Run) -> Value {
     put("queries_per_second", json!(per_second(record.ok())));
     let tokens = count(Count::TokensReceived);
     put("tokens_per_second", json!(per_second(tokens)));
-    for (figure, value) in spread(&record.response) {
+    for (figure, value) in summarize_times(&record.response) {
         put(&format!("{figure}_query_latency"), value);
     }
     for (name, times) in [
@@ -206,7 +206,7 @@ fn build_summary(run: &Run) -> Value {
         ("inter_token", times(TimeMeasure::TokenGap)),
         ("time_per_token", times(TimeMeasure::TokenMean)),
     ] {
-        for (figure, value) in spread(times) {
+        for (figure, value) in summarize_times(times) {
             put(&format!("{name}_{figure}"), value);
         }
     }
@@ -229,7 +229,7 @@ fn build_summary(run: &Run) -> Value {
 
 /// Returns minimum, maximum, mean and percentiles in seconds. A percentile is null if the sample is too small for it;
 /// without a sample the list is empty.
-fn spread(times: &TimeHistogram) -> Vec<(String, Value)> {
+fn summarize_times(times: &TimeHistogram) -> Vec<(String, Value)> {
     let Some(h) = times.histogram() else {
         return Vec::new();
     };

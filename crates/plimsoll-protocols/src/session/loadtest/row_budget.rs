@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// The maximum length of a row, which may span several lines in quotes; a usual row has about 100 bytes. Bytes.
+/// The maximum length of a row in bytes. A row may span several lines in quotes; a usual one has about 100 bytes.
 pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 
-/// How far the CSV reader's buffer reads beyond a row's end. Bytes.
+/// Maximum number of bytes that the CSV reader's buffer reads beyond a row's end.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// The number of bytes that the current row may still have.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use plimsoll_model::input::strip_byte_order_mark;
+use plimsoll_model::formats::input::strip_byte_order_mark;
 use redis::aio::AsyncPushSender;
 use redis::cluster::ClusterClientBuilder;
 use redis::{

@@ -2,7 +2,7 @@
 //! leave together in the next one.
 //!
 //! Invariant: one batch is in flight at a time, so no command overtakes another, and the bytes
-//! queued for a stalled server are bounded by [`MAX_UNSENT`].
+//! queued for a stalled server are bounded by [`MAX_UNSENT_BYTES`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

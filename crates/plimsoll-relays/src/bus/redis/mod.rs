@@ -26,8 +26,8 @@ pub use address::RedisAddress;
 pub(crate) use offers::RunOffer;
 
 use super::{
-    BeginError, BusError, ChannelDirection, FramePosition, FrameStamp, MAX_HISTORY_FRAMES, LogPosition,
-    RunStatus, SessionStatus, Sink, Subscription,
+    BeginError, BusError, ChannelDirection, FramePosition, FrameStamp, LogPosition,
+    MAX_HISTORY_FRAMES, RunStatus, SessionStatus, Sink, Subscription,
 };
 use commands::CommandPipeline;
 use connection::{RedisFailure, server_error_text};
@@ -282,7 +282,10 @@ impl RedisBus {
 
     async fn try_begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
         let up = self.channel(session, ChannelDirection::Up);
-        let (epoch, log) = (self.key_name(session, "epoch"), self.key_name(session, "log"));
+        let (epoch, log) = (
+            self.key_name(session, "epoch"),
+            self.key_name(session, "log"),
+        );
         let stopped = self.key_name(session, "stopped");
         let (known, locked, newest, counts, (), ()): BeginReply = self
             .query(
@@ -479,7 +482,7 @@ fn set_with_ttl(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -
     set
 }
 
-/// Parses `EPOCH` or `EPOCH LAST_ID`; the epoch's key has both after a restore.
+/// Parses `EPOCH` or `EPOCH LAST`; the epoch's key has both after a restore.
 fn parse_position(text: String) -> Option<LogPosition> {
     let (epoch, last) = text.split_once(' ').unwrap_or((&text, "0"));
     Some(LogPosition {

@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::code;
 use tokio::time::{Instant, Sleep};
 
 use super::SessionSocket;
-use crate::bus::{Bus, FrameStamp, MAX_HISTORY_FRAMES, LogPosition, RunStatus, new_epoch};
+use crate::bus::{Bus, FrameStamp, LogPosition, MAX_HISTORY_FRAMES, RunStatus, new_epoch};
 
 /// Delay before a failed read of the log is retried.
 const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);

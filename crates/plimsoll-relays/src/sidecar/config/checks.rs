@@ -1,8 +1,8 @@
 //! Semantic checks of a config file that parsed.
 
 use plimsoll_model::plan::ServerTrust;
-use plimsoll_protocols::registry::{RelayCodec, RELAYED_PROTOCOLS};
-use plimsoll_protocols::relayed::{RelayMode, RelayProtocol};
+use plimsoll_protocols::interface::relayed::{RelayMode, RelayProtocol};
+use plimsoll_protocols::registry::{RELAYED_PROTOCOLS, RelayCodec};
 
 use super::{MAX_FRAME_LIMIT_BYTES, MAX_WORKERS, MIN_LOOKUP_INTERVAL, RouteConfig, SidecarConfig};
 use crate::sidecar::names::Upstream;

@@ -70,7 +70,10 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Returns the source, the destination and the queue of a direction.
-    pub(crate) fn direction_parts(&mut self, way: CallDirection) -> (StreamRef, StreamRef, &mut SendQueue) {
+    pub(crate) fn direction_parts(
+        &mut self,
+        way: CallDirection,
+    ) -> (StreamRef, StreamRef, &mut SendQueue) {
         match way {
             CallDirection::Up => (self.down, self.up, &mut self.up_queue),
             CallDirection::Down => (self.up, self.down, &mut self.down_queue),

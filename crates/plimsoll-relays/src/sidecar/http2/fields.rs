@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
+use plimsoll_protocols::interface::relayed::StreamFields;
 use plimsoll_protocols::registry::RelayedFields;
-use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::hpack::{Decoder, HeaderField, HpackError, ListEncoder};
 use plimsoll_wire::http2::{MAX_HEADER_LIST_BYTES, MessageValidator};
 
@@ -45,7 +45,8 @@ pub(crate) struct HeaderFields {
     pub(crate) metadata: RelayedFields,
 }
 
-/// The sidecar's own answer to a call, as a status of the protocol and of plain HTTP.
+/// The sidecar's own answer to a call: its outcome in the protocol over HTTP/2, such as gRPC, and its status in plain
+/// HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalResponse {
     pub(crate) outcome: Outcome,
@@ -134,10 +135,10 @@ impl HeaderFields {
     pub(crate) fn local_response_fields(&self, response: &LocalResponse) -> HeaderFields {
         let mut fields = HeaderFields::default();
         if self.metadata.is_protocol_call() {
-            RelayedFields::push_initial_fields(fields.pusher());
-            RelayedFields::push_final_fields(response.outcome, &response.why, fields.pusher());
+            RelayedFields::push_initial_fields(fields.field_sink());
+            RelayedFields::push_final_fields(response.outcome, &response.why, fields.field_sink());
         } else {
-            fields.pusher()(b":status", response.http_status.as_bytes());
+            fields.field_sink()(b":status", response.http_status.as_bytes());
         }
         fields
     }
@@ -145,7 +146,7 @@ impl HeaderFields {
     /// Returns the trailers with which the sidecar ends an answer that has begun.
     pub(crate) fn local_trailers(verdict: &LocalResponse) -> HeaderFields {
         let mut fields = HeaderFields::default();
-        RelayedFields::push_final_fields(verdict.outcome, &verdict.why, fields.pusher());
+        RelayedFields::push_final_fields(verdict.outcome, &verdict.why, fields.field_sink());
         fields
     }
 
@@ -158,7 +159,7 @@ impl HeaderFields {
         }
     }
 
-    fn pusher(&mut self) -> impl FnMut(&[u8], &[u8]) {
+    fn field_sink(&mut self) -> impl FnMut(&[u8], &[u8]) {
         |name: &[u8], value: &[u8]| {
             self.push(HeaderField {
                 name,

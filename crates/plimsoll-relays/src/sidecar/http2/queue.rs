@@ -113,7 +113,9 @@ impl SendQueue {
         limit: usize,
     ) -> usize {
         while self.waiting_bytes() > 0 && out.len() < limit {
-            let room = session.sendable_bytes(stream).min(DEFAULT_MAX_FRAME_BYTES as usize);
+            let room = session
+                .sendable_bytes(stream)
+                .min(DEFAULT_MAX_FRAME_BYTES as usize);
             let length = room.min(self.waiting_bytes());
             if length == 0 {
                 break;
@@ -158,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connection to a service that has sent its SEND_SETTINGS.
+    /// Returns a connection to a service that has sent its SETTINGS.
     fn greeted() -> Http2Session {
         let (mut session, mut greeting) = (Http2Session::new(EitherRole::Client), Vec::new());
         Http2Session::new(EitherRole::Server).send_preface(100, &mut greeting);

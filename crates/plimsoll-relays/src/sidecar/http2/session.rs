@@ -1,7 +1,7 @@
 //! One side of an HTTP/2 connection, towards a client or an upstream.
 //!
 //! Frames are returned one by one as [`SessionEvent`]s with the key of the call that their stream belongs
-//! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SEND_SETTINGS,
+//! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SETTINGS,
 //! PING, frames on closed streams, and streams that violate a rule.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const FAST_STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// Receive window of a connection in bytes, which bounds the data that is queued for all its streams.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Streams that may be opened before the upstream's SEND_SETTINGS arrive.
+/// Streams that may be opened before the upstream's SETTINGS arrive.
 const MAX_STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// Maximum number of PINGs without DATA or HEADERS from the peer in between; the last one is sent
@@ -39,7 +39,7 @@ const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 /// The event that a frame causes; `key` is the key of the stream's call.
 #[derive(Debug)]
 pub(crate) enum SessionEvent<'a> {
-    /// A client opened a stream: [`Http2Session::adopt`] or [`Http2Session::reset`] it.
+    /// A client opened a stream: [`Http2Session::add_stream`] or [`Http2Session::reset`] it.
     Opened {
         stream: u32,
         fields: Arc<HeaderFields>,
@@ -130,7 +130,7 @@ impl Http2Session {
         self.http2.send_preface(&[first, window], out);
     }
 
-    /// Returns whether the peer has sent its SEND_SETTINGS.
+    /// Returns whether the peer has sent its SETTINGS.
     pub(crate) fn has_peer_settings(&self) -> bool {
         self.http2.stage() != ConnectionStage::Greeting
     }
@@ -151,7 +151,9 @@ impl Http2Session {
 
     /// Returns whether this end, as the client, may open another stream now.
     pub(crate) fn can_open_stream(&self) -> bool {
-        self.has_peer_settings() && self.open_streams() < self.max_open_streams() && !self.ids_exhausted()
+        self.has_peer_settings()
+            && self.open_streams() < self.max_open_streams()
+            && !self.ids_exhausted()
     }
 
     /// Returns whether all stream ids are used.
@@ -218,8 +220,14 @@ impl Http2Session {
         self.http2.send_window().min(window.max(0) as u32) as usize
     }
 
-    /// Sends data, which must fit into the [`Http2Session::room`] and into one frame.
-    pub(crate) fn send_data(&mut self, stream: u32, data: &[u8], end: EndStream, out: &mut Vec<u8>) {
+    /// Sends data, which must not exceed [`Http2Session::sendable_bytes`] and the size of one frame.
+    pub(crate) fn send_data(
+        &mut self,
+        stream: u32,
+        data: &[u8],
+        end: EndStream,
+        out: &mut Vec<u8>,
+    ) {
         self.http2.count_sent_data(data.len() as u32);
         if let Some(stream) = self.streams.0.get_mut(&stream) {
             stream.send_window -= data.len() as i32;
@@ -312,8 +320,8 @@ impl Http2Session {
 
     // ---- receiving ----
 
-    /// Removes frames from the front of `input` up to the next event; returns `None` if the rest is
-    /// no complete frame. The sidecar's own replies are appended to `out`.
+    /// Removes frames from the front of `input` up to the next event; returns `None` if the rest is not a complete
+    /// frame. The sidecar's own replies are appended to `out`.
     ///
     /// # Errors
     /// Returns an error when the peer has violated the protocol, so the connection must be closed.

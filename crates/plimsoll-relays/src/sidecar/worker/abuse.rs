@@ -172,7 +172,12 @@ impl Worker {
     ///
     /// # Errors
     /// When the calls within a second exceed the allowed number in flight; the connection must then be closed.
-    pub(super) fn count_abusive_calls(&mut self, token: u64, calls: u32, now: Time) -> Result<(), Violation> {
+    pub(super) fn count_abusive_calls(
+        &mut self,
+        token: u64,
+        calls: u32,
+        now: Time,
+    ) -> Result<(), Violation> {
         let Some(connection) = self.connection_mut(token) else {
             return Ok(());
         };
@@ -191,7 +196,10 @@ impl Worker {
         let why = format!(
             "more than {most} calls of one address reset, or malformed, within a second (max_streams)"
         );
-        Err(Violation::connection_error(ErrorCode::ENHANCE_YOUR_CALM, why))
+        Err(Violation::connection_error(
+            ErrorCode::ENHANCE_YOUR_CALM,
+            why,
+        ))
     }
 
     /// Counts a malformed frame against the client's address. The frame ends its connection.
@@ -206,11 +214,15 @@ impl Worker {
             RelayRole::Http2(http2) => {
                 let calls = http2.session.open_streams();
                 if calls > 0 {
-                    self.abuse.add(client_network(connection), calls as u32, now);
+                    self.abuse
+                        .add(client_network(connection), calls as u32, now);
                 }
-                self.abuse.remember(connection.token, client_network(connection));
+                self.abuse
+                    .remember(connection.token, client_network(connection));
             }
-            RelayRole::Down { .. } => self.abuse.remember(connection.token, client_network(connection)),
+            RelayRole::Down { .. } => self
+                .abuse
+                .remember(connection.token, client_network(connection)),
             RelayRole::Up { .. } | RelayRole::Pipe { .. } => {}
         }
     }

@@ -5,7 +5,7 @@
 //! upstreams are kept connected, so that a call waits for a new connection only if no other can carry it.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_protocols::interface::relayed::RejectReason;
 use plimsoll_wire::http2::EitherRole;
 
 use super::super::calls::UpstreamCalls;
@@ -58,7 +58,8 @@ impl RouteState {
 }
 
 impl RouteState {
-    /// Returns the number of slots of one layout, over all upstreams.
+    /// Returns the number of connection slots for one frame layout, over all upstreams. Each layout has its own
+    /// connections.
     fn slot_count(&self) -> usize {
         self.endpoints.len() * self.setup.route.connections()
     }

@@ -41,7 +41,13 @@ impl Worker {
     }
 
     /// Records the latency and status of an answered call.
-    pub(super) fn record_answered_call(&mut self, route: usize, began: Time, status: u32, now: Time) {
+    pub(super) fn record_answered_call(
+        &mut self,
+        route: usize,
+        began: Time,
+        status: u32,
+        now: Time,
+    ) {
         let state = &mut self.routes[route];
         state.setup.latency.observe(now.duration_since(began));
         let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_protocols::interface::relayed::RejectReason;
 use plimsoll_wire::http2::{EitherRole, ErrorCode, write};
 
 use super::super::add_to;
@@ -115,7 +115,9 @@ impl Worker {
             let ends = exchange.up_queue.has_only_end();
             let request = &exchange.request;
             let end = write::EndStream(ends);
-            exchange.up.stream = http2.session.open_stream(key, request, end, &mut transport.out);
+            exchange.up.stream = http2
+                .session
+                .open_stream(key, request, end, &mut transport.out);
             exchange.up_queue.end_sent = ends;
             let is_used_up = http2.session.ids_exhausted();
             self.routes[route].endpoints[endpoint].counters.calls.inc();
@@ -334,7 +336,10 @@ impl Worker {
             }
             let out = &mut connection.transport.out;
             match http2.goaway_announced {
-                true => http2.session.http2.send_goaway(ErrorCode::NO_ERROR, b"", out),
+                true => http2
+                    .session
+                    .http2
+                    .send_goaway(ErrorCode::NO_ERROR, b"", out),
                 // The two steps ensure that no request is lost (RFC 9113, 6.8).
                 false => http2.session.http2.announce_goaway(out),
             }

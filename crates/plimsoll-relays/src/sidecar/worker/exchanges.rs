@@ -1,12 +1,12 @@
 //! Begins, answers, refuses, resets and ends calls over HTTP/2.
 //!
-//! The file is long because both directions of an exchange end together.
+//! This file is long because both directions of an exchange end together.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::relayed::{RejectReason, StreamFields};
+use plimsoll_protocols::interface::relayed::{RejectReason, StreamFields};
 use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
 use super::super::access_log::AccessLogEntry;
@@ -66,7 +66,8 @@ fn answer_problem(
 ) -> Option<&'static str> {
     if exchange.has_answer_begun {
         return if end.0 {
-            (fields.trailers_problem()).or_else(|| exchange.count_data(CallDirection::Down, b"", end))
+            (fields.trailers_problem())
+                .or_else(|| exchange.count_data(CallDirection::Down, b"", end))
         } else {
             Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
@@ -301,7 +302,11 @@ impl Worker {
         };
         let up = exchange.up.token;
         self.report_malformed_on(up, &problem, now);
-        self.answer_locally(key, &rejection_response(RejectReason::MalformedResponse), now);
+        self.answer_locally(
+            key,
+            &rejection_response(RejectReason::MalformedResponse),
+            now,
+        );
     }
 
     /// Ends a call that cannot be passed on or answered any more.
@@ -322,7 +327,9 @@ impl Worker {
         exchange.status = Some(exchange.request.local_status(response));
         let fields = match exchange.has_answer_begun {
             false => exchange.request.local_response_fields(response),
-            true if exchange.request.metadata.is_protocol_call() => HeaderFields::local_trailers(response),
+            true if exchange.request.metadata.is_protocol_call() => {
+                HeaderFields::local_trailers(response)
+            }
             true => {
                 self.drop_stream(key, up, now);
                 self.reset_call(key, ErrorCode::INTERNAL_ERROR, now);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::FrameInfo;
+use plimsoll_protocols::interface::relayed::FrameInfo;
 
 use super::peer_errors::ConnectionPeer;
 use super::{CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition, Worker};

@@ -29,7 +29,7 @@ pub(super) struct Http2State {
     blocked: VecDeque<u64>,
     /// Data waits because the socket has too many unsent bytes.
     is_congested: bool,
-    /// Calls that wait for an upstream stream: until the upstream has sent its SEND_SETTINGS, and while
+    /// Calls that wait for an upstream stream: until the upstream has sent its SETTINGS, and while
     /// it accepts no more.
     pub(super) waiting: VecDeque<u64>,
     /// Like `waiting`, for calls that consist of header fields alone. They may use only half of the
@@ -94,10 +94,12 @@ impl Http2State {
     /// five minutes, accepts another one.
     pub(super) fn may_ping_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
-        has_calls && self.session.has_peer_settings() && now >= self.ping_deadline + RARE_PING_INTERVAL
+        has_calls
+            && self.session.has_peer_settings()
+            && now >= self.ping_deadline + RARE_PING_INTERVAL
     }
 
-    /// Returns whether the upstream's SEND_SETTINGS are still missing.
+    /// Returns whether the upstream's SETTINGS are still missing.
     pub(super) fn awaits_settings(&self) -> bool {
         self.session.side() == EitherRole::Client && !self.session.has_peer_settings()
     }
@@ -172,7 +174,10 @@ impl Worker {
             };
             if let Some(found) = problem {
                 if let Some((transport, http2)) = http2_mut(&mut self.connections, token) {
-                    http2.session.http2.close_with_error(&found, &mut transport.out);
+                    http2
+                        .session
+                        .http2
+                        .close_with_error(&found, &mut transport.out);
                 }
                 violation = Some(found);
                 break;
@@ -227,12 +232,28 @@ impl Worker {
                 stream,
                 fields,
                 end_stream,
-            } => return self.on_stream_opened(token, stream, fields, write::EndStream(end_stream), now),
+            } => {
+                return self.on_stream_opened(
+                    token,
+                    stream,
+                    fields,
+                    write::EndStream(end_stream),
+                    now,
+                );
+            }
             SessionEvent::Headers {
                 key,
                 fields,
                 end_stream,
-            } => return self.on_header_fields(token, key, fields, write::EndStream(end_stream), now),
+            } => {
+                return self.on_header_fields(
+                    token,
+                    key,
+                    fields,
+                    write::EndStream(end_stream),
+                    now,
+                );
+            }
             SessionEvent::Data {
                 key,
                 data,

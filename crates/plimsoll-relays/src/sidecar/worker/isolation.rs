@@ -2,7 +2,7 @@
 //! number of such connections is limited.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_protocols::interface::relayed::RejectReason;
 
 use super::abuse::{ClientNetwork, client_network};
 use super::{RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};

@@ -4,17 +4,17 @@
 //! A frame is passed on unchanged except for its id. The sidecar answers heartbeats itself, and sends its own on
 //! upstream connections.
 //!
-//! The file is long because requests and answers use the same table of calls.
+//! This file is long because requests and answers use the same table of calls.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::registry::RelayCodec;
-use plimsoll_protocols::relayed::{
+use plimsoll_protocols::interface::relayed::{
     FaultOrigin, FrameError, FrameSender, RejectReason, RelayFrameKind,
 };
+use plimsoll_protocols::registry::RelayCodec;
 
 use super::super::access_log::AccessLogEntry;
-use super::super::calls::UpstreamCall;
 use super::super::add_to;
+use super::super::calls::UpstreamCall;
 
 use super::faults::FaultAction;
 use super::peer_errors::ConnectionPeer;

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::{FaultOrigin, FrameError};
-use plimsoll_protocols::serving::proxy_header::ProxyHeaderError;
+use plimsoll_protocols::interface::relayed::{FaultOrigin, FrameError};
+use plimsoll_serving::proxy_header::ProxyHeaderError;
 
 use super::super::add_to;
 use super::{RelayConnection, Worker};
@@ -176,7 +176,10 @@ impl Worker {
     /// Calls [`Worker::report_malformed`] for a connection in the table.
     pub(super) fn report_malformed_on(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
         if let Some(connection) = self.connection_mut(token) {
-            let (route, peer) = (connection.route, ConnectionPeer::from_connection(connection));
+            let (route, peer) = (
+                connection.route,
+                ConnectionPeer::from_connection(connection),
+            );
             self.report_malformed(route, peer, why, now);
         }
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use plimsoll_engine::poller::{Interest, SocketToken};
+use plimsoll_engine::transport::poller::{Interest, SocketToken};
 use plimsoll_model::Time;
 
 use super::super::metrics::StatusCounters;

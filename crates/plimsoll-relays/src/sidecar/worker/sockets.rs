@@ -2,12 +2,12 @@
 
 use std::io;
 
-use plimsoll_engine::poller::{Interest, SocketReady, SocketToken};
 use plimsoll_engine::tls::validity;
+use plimsoll_engine::transport::poller::{Interest, SocketReady, SocketToken};
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::RelayMode;
-use plimsoll_protocols::serving::proxy_header::{ProxyHeaderError, ProxyHeaderReader};
-use plimsoll_protocols::serving::unix;
+use plimsoll_protocols::interface::relayed::RelayMode;
+use plimsoll_serving::proxy_header::{ProxyHeaderError, ProxyHeaderReader};
+use plimsoll_serving::unix;
 use plimsoll_wire::http2::EitherRole;
 
 use super::super::add_to;
@@ -141,7 +141,12 @@ impl Worker {
             }
             Err(ProxyHeaderError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => true,
             Err(why) => {
-                self.reject_connection(connection.route, ConnectionPeer::from_connection(connection), &why, now);
+                self.reject_connection(
+                    connection.route,
+                    ConnectionPeer::from_connection(connection),
+                    &why,
+                    now,
+                );
                 false
             }
         }
@@ -386,8 +391,8 @@ mod tests {
     use std::time::Duration;
 
     use plimsoll_engine::Clock;
-    use plimsoll_engine::poller::PollEvents;
-    use plimsoll_protocols::relayed::Watchdog;
+    use plimsoll_engine::transport::poller::PollEvents;
+    use plimsoll_protocols::interface::relayed::Watchdog;
 
     use super::super::super::config::SidecarConfig;
     use super::super::super::metrics::SidecarMetrics;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-use super::super::calls::UpstreamCall;
 use super::super::add_to;
+use super::super::calls::UpstreamCall;
 use super::Worker;
 use super::http2::Http2State;
 
@@ -90,7 +90,7 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_protocols::relayed::FrameFlavor;
+    use plimsoll_protocols::interface::relayed::FrameFlavor;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use plimsoll_engine::poller::{Interest, SocketToken};
+use plimsoll_engine::transport::poller::{Interest, SocketToken};
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_protocols::interface::relayed::RejectReason;
 use plimsoll_wire::http2::MAX_STREAM_ID;
 
 use super::super::access_log::AccessLogEntry;

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use plimsoll_protocols::relayed::Watchdog;
+use plimsoll_protocols::interface::relayed::Watchdog;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, PREFACE, kind, split_frame, write};
 

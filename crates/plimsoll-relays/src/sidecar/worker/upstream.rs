@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::LocalResourceError;
+use plimsoll_engine::transport::address::LocalResourceError;
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_protocols::interface::relayed::RejectReason;
 
 use super::super::add_to;
 use super::super::metrics::UpstreamCounters;
@@ -241,9 +241,13 @@ impl Worker {
             Ok(Transport::new(address.start_connect(None)?, tls))
         })();
         add_to(&self.counters(route).upstream_connects, 1);
-        let adopted =
-            begun.and_then(|transport| self.add_connection(transport, route, Some(endpoint), role(), now));
-        let lack = adopted.as_ref().err().and_then(LocalResourceError::from_io_error);
+        let adopted = begun.and_then(|transport| {
+            self.add_connection(transport, route, Some(endpoint), role(), now)
+        });
+        let lack = adopted
+            .as_ref()
+            .err()
+            .and_then(LocalResourceError::from_io_error);
         self.routes[route].endpoints[endpoint].missing_resource = lack;
         match (adopted, lack) {
             (Ok(token), _) => Some(token),

@@ -1,15 +1,15 @@
 //! Handles the frames of a connection, and violations of the protocol in them.
 
 use super::super::{
-    EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW_BYTES, SettingsPayload,
-    StreamPayload, Violation, flags, kind, setting, write,
+    EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW_BYTES,
+    SettingsPayload, StreamPayload, Violation, flags, kind, setting, write,
 };
 use super::{
     ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, protocol_error,
 };
 
 impl<P: EndpointRole> Http2Connection<P> {
-    /// Returns whether a frame of any type may come next: SEND_SETTINGS have arrived and no header block is incomplete.
+    /// Returns whether a frame of any type may come next: SETTINGS have arrived and no header block is incomplete.
     #[inline(always)]
     pub fn accepts_any_frame(&self) -> bool {
         self.stage != ConnectionStage::Greeting && self.block.is_none()
@@ -32,7 +32,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(head.stream_payload(bytes))
     }
 
-    /// Subtracts DATA that was processed without [`Http2Connection::data`] from the receive window.
+    /// Subtracts DATA that was processed without [`Http2Connection::process_data`] from the receive window.
     #[inline]
     pub fn count_received_data(&mut self, length: u32) {
         self.receive_window.count_received(length);
@@ -66,7 +66,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Processes a frame of any other type; appends answers that do not concern the user to `out`.
     ///
     /// # Errors
-    /// Returns an error if the frame violates a rule; [`Http2Connection::contain`] tells whether only a stream is
+    /// Returns an error if the frame violates a rule; [`Http2Connection::check_scope`] tells whether only a stream is
     /// affected.
     #[inline(never)]
     pub fn process_control_frame<'a>(
@@ -260,11 +260,11 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Checks a frame that arrives before SEND_SETTINGS or inside a header block.
+    /// Checks a frame that arrives before SETTINGS or inside a header block.
     #[cold]
     fn check_required_frame(&self, head: FrameHeader) -> Result<(), Violation> {
         let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");
-        let is_settings = head.kind() == kind::SEND_SETTINGS && !head.has_flag(flags::ACK);
+        let is_settings = head.kind() == kind::SETTINGS && !head.has_flag(flags::ACK);
         if self.stage == ConnectionStage::Greeting && !is_settings {
             let why = format!("{name} before the peer's SETTINGS (RFC 9113, 3.4)");
             return Err(protocol_error(why));

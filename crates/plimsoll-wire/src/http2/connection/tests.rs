@@ -35,10 +35,10 @@ impl<P: EndpointRole> End<P> {
         }
     }
 
-    /// Makes an end that has received SEND_SETTINGS and has streams 1 and 5.
+    /// Makes an end that has received SETTINGS and has streams 1 and 5.
     fn greeted(peer: P) -> End<P> {
         let mut end = End::new(peer);
-        end.receive(&frame(kind::SEND_SETTINGS, 0, 0, b"")).unwrap();
+        end.receive(&frame(kind::SETTINGS, 0, 0, b"")).unwrap();
         end.out.clear();
         end.http2.skip_ids_below(7);
         end.streams.0 = vec![(1, 65_535), (5, 65_535)];
@@ -55,7 +55,12 @@ impl<P: EndpointRole> End<P> {
                 kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
                     format!("{:?}", http2.process_headers(head, payload)?)
                 }
-                _ => match http2.process_control_frame(head, payload, &mut self.streams, &mut self.out)? {
+                _ => match http2.process_control_frame(
+                    head,
+                    payload,
+                    &mut self.streams,
+                    &mut self.out,
+                )? {
                     ControlEvent::Nothing => continue,
                     ControlEvent::Block(block) => format!("{:?}", block.payload()),
                     other => format!("{other:?}"),
@@ -132,7 +137,7 @@ fn exact_preface_required_in_any_split() {
 fn settings_must_be_first_frame() {
     for first in [
         frame(kind::PING, 0, 0, &[0; 8]),
-        frame(kind::SEND_SETTINGS, flags::ACK, 0, b""),
+        frame(kind::SETTINGS, flags::ACK, 0, b""),
         frame(kind::DATA, 0, 1, b""),
         frame(kind::HEADERS, flags::END_HEADERS, 1, b""),
         frame(kind::HEADERS, 0, 1, b""),
@@ -287,9 +292,9 @@ fn settings_are_applied_and_acknowledged() {
     let several = [(3, 7), (1, 0), (1, 100), (0x99, 1)];
     let mut bytes = Vec::new();
     write::settings(&mut bytes, &several);
-    bytes.extend(frame(kind::SEND_SETTINGS, flags::ACK, 0, b""));
+    bytes.extend(frame(kind::SETTINGS, flags::ACK, 0, b""));
     assert_eq!(end.receive(&bytes).unwrap()[1], "Acknowledged");
-    assert_eq!(end.out, frame(kind::SEND_SETTINGS, flags::ACK, 0, b""));
+    assert_eq!(end.out, frame(kind::SETTINGS, flags::ACK, 0, b""));
     assert_eq!(end.http2.max_streams(), 7);
     assert!(end.http2.is_acknowledged());
     assert_eq!(end.error_of(&setting(2, 1)), PROTOCOL);
@@ -366,7 +371,10 @@ fn initial_window_change_adjusts_streams() {
     end.receive(&setting(4, 70_000)).unwrap();
     assert_eq!(end.streams.0, [(1, 1_000 + 4_465), (5, 70_000)]);
     end.receive(&window_update(5, 1)).unwrap();
-    assert_eq!(end.error_of(&setting(4, MAX_WINDOW_BYTES)), FLOW_CONTROL_ERROR);
+    assert_eq!(
+        end.error_of(&setting(4, MAX_WINDOW_BYTES)),
+        FLOW_CONTROL_ERROR
+    );
     assert_eq!(end.http2.send_window(), 65_535, "the connection's stays");
 }
 
@@ -376,7 +384,7 @@ fn flow_control_counts_padding() {
     let http2 = Http2Connection::new(ServerRole, DEFAULT_WINDOW_BYTES);
     let mut settings = Vec::new();
     http2.send_preface(&[], &mut settings);
-    assert_eq!(settings, frame(kind::SEND_SETTINGS, 0, 0, b""));
+    assert_eq!(settings, frame(kind::SETTINGS, 0, 0, b""));
     let mut end = End {
         http2,
         ..End::greeted(ServerRole)

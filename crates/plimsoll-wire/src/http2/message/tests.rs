@@ -182,7 +182,10 @@ fn response_and_trailer_fields_are_validated() {
     ] {
         assert!(check(&list).response_problem().is_some(), "{list:?}");
     }
-    assert_eq!(check(&vec![(b"grpc-status", b"0")]).trailers_problem(), None);
+    assert_eq!(
+        check(&vec![(b"grpc-status", b"0")]).trailers_problem(),
+        None
+    );
     for field in [
         (&b":path"[..], &b"/"[..]),
         (b":authority", b"a"),
@@ -193,7 +196,10 @@ fn response_and_trailer_fields_are_validated() {
         (b"host", b"a"),
         (b"x", b"a\nb"),
     ] {
-        assert!(check(&vec![field]).trailers_problem().is_some(), "{field:?}");
+        assert!(
+            check(&vec![field]).trailers_problem().is_some(),
+            "{field:?}"
+        );
     }
 }
 

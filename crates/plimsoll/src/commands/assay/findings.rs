@@ -1,13 +1,13 @@
-//! Compares a run's figures and intervals with the true values.
+//! Compares a run's figures and intervals with the true values that the server recorded in its envelope.
 
 use std::time::Duration;
 
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::objective::{ObjectiveVerdict, judge_run};
 use plimsoll_model::plan::{Metric, Objective, Statistic, TimeMetric};
-use plimsoll_model::quantity::plural;
-use plimsoll_model::run::{Run, RunState};
+use plimsoll_model::runs::run::{Run, RunState};
 use plimsoll_model::spec;
-use plimsoll_protocols::serving::envelope::{Envelope, ServedRequest};
+use plimsoll_serving::envelope::{Envelope, ServedRequest};
 
 use super::bounds::TimeBounds;
 use super::schedule;
@@ -101,7 +101,8 @@ pub(super) struct Assay {
 }
 
 impl Assay {
-    /// Compares `run` with `envelope`. `path` is the maximum network round-trip time between client and server.
+    /// Compares `run` with the record of the server, `envelope`. `path` is the maximum network round-trip time between
+    /// client and server.
     ///
     /// # Errors
     /// When run and envelope have no figure in common, or the run's calls can't be read.
@@ -229,8 +230,9 @@ fn served_time_bounds(request: &ServedRequest) -> Option<[u64; 2]> {
     ])
 }
 
-/// Returns bounds of each call's time as a client that sends and reads without delay would see it, ns: the delay that
-/// the law assigns to a request arriving when the call was due, plus how late the server was with that request.
+/// Returns bounds of each call's time in nanoseconds, as a client that sends and reads without delay would see it. The
+/// time is the delay that the server's law assigns to a request arriving when the call was due, plus the server's own
+/// lateness in answering that request.
 fn scheduled_time_bounds(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
     let requests = &envelope.requests;
     // Calls are never sent early, so the smallest offset gives the start of the schedule.
@@ -343,7 +345,7 @@ fn true_value(objective: &Objective, truth: &TimeBounds) -> Option<[f64; 2]> {
 #[cfg(test)]
 mod tests {
     use plimsoll_model::law::ServerDelays;
-    use plimsoll_protocols::serving::envelope::CommitmentOpening;
+    use plimsoll_serving::envelope::CommitmentOpening;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use serde_json::{Value, json};
 
 use super::findings::{Assay, FigureCheck, TruthBasis};

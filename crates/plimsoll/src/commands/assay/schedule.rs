@@ -1,7 +1,7 @@
 //! Reconstructs when the calls of a run were due.
 
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage};
-use plimsoll_model::run::{Run, RunError};
+use plimsoll_model::runs::run::{Run, RunError};
 use plimsoll_model::schedule::Schedule;
 
 /// Prefixes of plan section headings. With one of these sections several runs share a schedule, which can't be

@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_model::objective::ObjectiveVerdict::{CannotBeJudged, Missed, NotSupported};
 use plimsoll_model::objective::{ObjectiveInputs, RunValidity};
 use plimsoll_model::plan::{Metric, Objective, Plan};
-use plimsoll_model::record::OutcomeCounts;
-use plimsoll_model::run::{Run, RunError, RunState};
+use plimsoll_model::records::record::OutcomeCounts;
+use plimsoll_model::runs::run::{Run, RunError, RunState};
 use plimsoll_model::search::{BacklogGrowth, TrialVerdict};
 use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
@@ -143,7 +143,10 @@ pub(super) fn judge(
 /// calls, or with too many failed ones.
 pub(super) fn plotted_time_us(plan: &Plan, run: &Run) -> Option<f64> {
     let objective = objective::plotted_objective(&plan.objectives)?;
-    let ns = objective::objective_value(objective, &ObjectiveInputs::from_run(run, plan.load.deadline))?;
+    let ns = objective::objective_value(
+        objective,
+        &ObjectiveInputs::from_run(run, plan.load.deadline),
+    )?;
     ns.is_finite().then_some(ns / 1e3)
 }
 

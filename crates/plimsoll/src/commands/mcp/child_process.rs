@@ -14,8 +14,8 @@ use plimsoll_engine::Clock;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::failure::Failure;
-use crate::load_limits::{LIMITS_VARIABLE, LoadLimits};
-use crate::{stopping, threads};
+use crate::settings::load_limits::{LIMITS_VARIABLE, LoadLimits};
+use crate::{system::stopping, system::threads};
 
 /// How often to check whether a child has exited or must stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -7,10 +7,10 @@ use plimsoll_report::terminal::TerminalOptions;
 use serde_json::{Map, Value, json};
 
 use crate::commands::{compare, report};
-use crate::documents::ReportContents;
-use crate::execution;
 use crate::failure::Failure;
-use crate::run_folders;
+use crate::load::documents::ReportContents;
+use crate::load::execution;
+use crate::load::run_folders;
 
 /// Width of texts, columns: large enough that lines are not wrapped, because clients wrap them.
 const TEXT_WIDTH: usize = 10_000;

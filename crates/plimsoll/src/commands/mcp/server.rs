@@ -25,7 +25,7 @@ use super::child_process::{ChildEnd, ChildEvent, ChildProcess};
 use super::run_folder::RunFolder;
 use super::tools::ToolName;
 use crate::failure::{Exit, Failure};
-use crate::load_limits::LoadLimits;
+use crate::settings::load_limits::LoadLimits;
 
 /// Description of the server that clients receive when they connect.
 const INSTRUCTIONS: &str = "\
@@ -84,7 +84,10 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
         match tool {
-            ToolName::CheckPlan => self.check_plan(&parse_arguments(tool, arguments)?, context).await,
+            ToolName::CheckPlan => {
+                self.check_plan(&parse_arguments(tool, arguments)?, context)
+                    .await
+            }
             ToolName::RunPlan => {
                 let arguments: RunPlanArguments = parse_arguments(tool, arguments)?;
                 let flags = arguments.overrides.flags();
@@ -249,7 +252,7 @@ impl McpServer {
                 let path = Path::new(typed);
                 self.state.limits.check_file("plan.path", path)?;
                 // Ignore read errors here: the child will report them.
-                let text = plimsoll_model::input::read_to_string(path).unwrap_or_default();
+                let text = plimsoll_model::formats::input::read_to_string(path).unwrap_or_default();
                 (
                     std::path::absolute(path).map_err(Failure::error)?,
                     text,
@@ -322,7 +325,10 @@ impl ServerHandler for McpServer {
 ///
 /// # Errors
 /// When an argument is unknown or has the wrong type.
-fn parse_arguments<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A, Failure> {
+fn parse_arguments<A: DeserializeOwned>(
+    tool: ToolName,
+    arguments: JsonObject,
+) -> Result<A, Failure> {
     serde_json::from_value(Value::Object(arguments)).map_err(|e| {
         Failure::usage(
             format_args!("{}: {e}", tool.name()),

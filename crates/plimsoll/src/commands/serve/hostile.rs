@@ -4,19 +4,17 @@ use std::sync::mpsc;
 
 use clap::Args;
 use plimsoll_engine::Address;
-use plimsoll_model::quantity::plural;
+use plimsoll_hostile::{HostileBehaviour, HostileEndpoint, HostileProtocol, HostileServer};
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::spec::suggest;
-use plimsoll_protocols::hostile::{
-    self, HostileBehaviour, HostileEndpoint, HostileProtocol, HostileServer,
-};
 
 use crate::commands::tls_flags::ServerTlsFlags;
-use crate::console;
-use crate::descriptors;
-use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
-use crate::listening::listening_address;
-use crate::stopping;
+use crate::load::documents::JsonFlag;
+use crate::screen::console;
+use crate::settings::listening::listening_address;
+use crate::system::descriptors;
+use crate::system::stopping;
 
 /// Misbehaves on purpose, to test clients: a list of named behaviours, a port for each.
 #[derive(Debug, Args)]
@@ -109,13 +107,13 @@ type SelectedBehaviours = Vec<(HostileProtocol, &'static HostileBehaviour)>;
 /// Returns the behaviours whose names equal or start with one of `names`; all if there are none.
 fn select_behaviours(names: &[String]) -> Result<SelectedBehaviours, Failure> {
     if names.is_empty() {
-        return Ok(hostile::behaviours().collect());
+        return Ok(plimsoll_hostile::behaviours().collect());
     }
     let mut chosen = SelectedBehaviours::new();
     for name in names {
-        let found: SelectedBehaviours = match hostile::find(name) {
+        let found: SelectedBehaviours = match plimsoll_hostile::find(name) {
             Some(exact) => vec![exact],
-            None => hostile::behaviours()
+            None => plimsoll_hostile::behaviours()
                 .filter(|(_, behaviour)| behaviour.name.starts_with(name.as_str()))
                 .collect(),
         };
@@ -136,7 +134,9 @@ fn select_behaviours(names: &[String]) -> Result<SelectedBehaviours, Failure> {
 fn unknown_behaviour(name: &str) -> Failure {
     /// Maximum number of names in an error.
     const MAX_SUGGESTIONS: usize = 6;
-    let names: Vec<&str> = hostile::behaviours().map(|(_, b)| b.name).collect();
+    let names: Vec<&str> = plimsoll_hostile::behaviours()
+        .map(|(_, b)| b.name)
+        .collect();
     let within = names.iter().copied().filter(|known| known.contains(name));
     let mut near: Vec<&str> = within.take(MAX_SUGGESTIONS).collect();
     if near.is_empty() {
@@ -155,7 +155,10 @@ fn unknown_behaviour(name: &str) -> Failure {
     )
 }
 
-fn list(chosen: &[(HostileProtocol, &'static HostileBehaviour)], json: &JsonFlag) -> Result<(), Failure> {
+fn list(
+    chosen: &[(HostileProtocol, &'static HostileBehaviour)],
+    json: &JsonFlag,
+) -> Result<(), Failure> {
     for (wire, behaviour) in chosen {
         let (wire, code) = (wire.name(), behaviour.outcome.code());
         json.result(

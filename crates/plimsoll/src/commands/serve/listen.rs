@@ -4,17 +4,17 @@ use std::io::{self, Read as _};
 
 use clap::Args;
 use plimsoll_engine::{Address, defect};
-use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::reference::ServerCounts;
-use plimsoll_protocols::serving::{BoundServer, ListenOptions, ReservedAddress, TicketSeed};
+use plimsoll_model::formats::units::Period;
+use plimsoll_serving::reference::ServerCounts;
+use plimsoll_serving::{BoundServer, ListenOptions, ReservedAddress, TicketSeed};
 
 use crate::commands::final_counts;
 use crate::commands::tls_flags::ServerTlsFlags;
-use crate::defects;
-use crate::descriptors;
-use crate::documents::JsonFlag;
 use crate::failure::Failure;
-use crate::listening::listening_address;
+use crate::load::documents::JsonFlag;
+use crate::screen::defects;
+use crate::settings::listening::listening_address;
+use crate::system::descriptors;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListenFlags {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::Period;
+use plimsoll_model::formats::units::Period;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
 use tokio::time::Instant;
@@ -14,10 +14,10 @@ use crate::commands::final_counts::print_with_panics;
 use crate::commands::relay::{ServiceFlags, gateway_counts};
 use crate::commands::renewing;
 use crate::commands::secret::MissingSecret;
-use crate::descriptors;
-use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::stopping::{STOPPING_NOTICE, run_until_stopped};
+use crate::settings::environment::Environment;
+use crate::system::descriptors;
+use crate::system::stopping::{STOPPING_NOTICE, run_until_stopped};
 
 /// Minimum drain time of connections, even if the model's runs have used up the whole drain time.
 const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
         plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040\n\
         Example: one of several backends on a Redis server\n  \
         JWT_SECRET=… plimsoll serve llm --listen 127.0.0.1:8001 --redis redis://127.0.0.1:6379",
-    after_help = crate::environment::VARIABLES_HELP
+    after_help = crate::settings::environment::VARIABLES_HELP
 )]
 pub(crate) struct LlmArguments {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.

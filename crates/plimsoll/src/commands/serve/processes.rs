@@ -13,13 +13,13 @@ use std::process::Command;
 use std::sync::mpsc::{self, Sender};
 
 use plimsoll_engine::defect;
-use plimsoll_protocols::serving::TicketSeed;
+use plimsoll_serving::TicketSeed;
 
 use super::listen::ListenFlags;
-use crate::child::PipedChild;
-use crate::defects;
 use crate::failure::{Exit, Failure};
-use crate::stopping::{self, ShutdownMode};
+use crate::screen::defects;
+use crate::system::child::PipedChild;
+use crate::system::stopping::{self, ShutdownMode};
 
 /// Flags that the child processes get with other values than the parent, or not at all.
 const REPLACED_FLAGS: [&str; 2] = ["--listen", "--processes"];

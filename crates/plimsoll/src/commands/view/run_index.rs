@@ -5,18 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::run::header::plan_hash;
-use plimsoll_model::run::{Run, RunError, RunOverview};
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::header::plan_hash;
+use plimsoll_model::runs::run::{Run, RunError, RunOverview};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_report::compare::compare;
 use plimsoll_report::history::FolderItem;
 use plimsoll_report::html;
 
-use crate::documents;
 use crate::failure::chain;
-use crate::run_folders::{find_measurements, record_file};
+use crate::load::documents;
+use crate::load::run_folders::{find_measurements, record_file};
 
 /// The index of a folder of runs.
 pub(super) struct RunIndex {
@@ -137,8 +137,12 @@ fn message(text: &str) -> String {
 
 fn item(id: String, dir: &Path) -> Result<FolderItem, RunError> {
     Ok(match () {
-        () if SearchRecord::exists_in(dir) => FolderItem::from_search(id, &SearchRecord::load(dir)?),
-        () if LadderRecord::exists_in(dir) => FolderItem::from_ladder(id, &LadderRecord::load(dir)?),
+        () if SearchRecord::exists_in(dir) => {
+            FolderItem::from_search(id, &SearchRecord::load(dir)?)
+        }
+        () if LadderRecord::exists_in(dir) => {
+            FolderItem::from_ladder(id, &LadderRecord::load(dir)?)
+        }
         () if LanesRecord::exists_in(dir) => FolderItem::from_lanes(id, &LanesRecord::load(dir)?),
         () => match RunOverview::load(dir)? {
             Some(run) => FolderItem::from_overview(id, &run),

@@ -14,18 +14,18 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use plimsoll_engine::StopFlag;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_protocols::serving::accepting::{ConnectionHandler, accept};
-use plimsoll_protocols::serving::{ServerStream, UnprovenGuard};
+use plimsoll_serving::accepting::{ConnectionHandler, accept};
+use plimsoll_serving::{ServerStream, UnprovenGuard};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::link::{
-    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, StoreLinkRequest, check_hello,
-    read_frame, write_frame,
+    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, StoreLinkRequest,
+    check_hello, read_frame, write_frame,
 };
 use super::{REQUEST_TIMEOUT, StoreResponse, answer_request};
-use crate::console;
+use crate::screen::console;
 
 /// How long shard 0 keeps serving after the run, so that the other shards can read the result.
 pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);

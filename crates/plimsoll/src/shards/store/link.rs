@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use plimsoll_engine::address::LocalResourceError;
 use plimsoll_engine::tls::files::{self, FileError, NamedFile};
 use plimsoll_engine::tls::trust::{ServerVerifier, TrustAnchors, TrustPolicy};
+use plimsoll_engine::transport::address::LocalResourceError;
 use plimsoll_model::plan::TlsVersion;
-use plimsoll_protocols::serving::{BoundServer, ListenOptions, ServeError, ServerTlsOptions};
+use plimsoll_serving::{BoundServer, ListenOptions, ServeError, ServerTlsOptions};
 use plimsoll_stack::certificates::CertificateSet;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;

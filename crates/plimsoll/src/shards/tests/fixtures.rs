@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_model::run::RunHeader;
+use plimsoll_model::runs::run::RunHeader;
 
 use super::super::leader::LeaderConfig;
 use super::super::objects::{self, Arrival, RunDigests, RunManifest};
-use crate::problems::PlanSource;
+use crate::settings::problems::PlanSource;
 
 pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
     Arrival {
@@ -42,6 +42,6 @@ fn header() -> RunHeader {
     plimsoll_protocols::registry::register();
     let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
     let spec = plimsoll_model::spec::read(text).unwrap();
-    let plan = crate::planning::plan(&spec, &Default::default(), &PlanSource::Flags).unwrap();
+    let plan = crate::load::planning::plan(&spec, &Default::default(), &PlanSource::Flags).unwrap();
     RunHeader::for_plan(&plan, "", "0", Timestamp::UNIX_EPOCH)
 }

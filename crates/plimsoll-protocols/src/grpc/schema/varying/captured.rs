@@ -3,21 +3,27 @@
 use prost_reflect::FieldDescriptor;
 use serde_json::{Map, Value};
 
-use super::filler::{text_to_json, row_to_json};
+use super::filler::{row_to_json, text_to_json};
 use super::{TemplateMessage, encode_message, without_tag_and_length};
-use crate::grpc::patch::{PatchNode, CapturedEncoder};
+use crate::grpc::patch::{CapturedEncoder, PatchNode};
 
 impl TemplateMessage<'_> {
     /// Returns the node of a whole message.
     pub(super) fn captured_message_node(&self, index: u16) -> PatchNode {
         let message = self.message.clone();
-        let encode =
-            move |text: &str| encode_message(&message, &row_to_json(&message, text)).map_err(|e| e.to_string());
+        let encode = move |text: &str| {
+            encode_message(&message, &row_to_json(&message, text)).map_err(|e| e.to_string())
+        };
         self.captured_node(index, "", encode)
     }
 
     /// Returns the node of a field, which may be a list or a map.
-    pub(super) fn captured_field_node(&self, index: u16, field: &FieldDescriptor, path: &str) -> PatchNode {
+    pub(super) fn captured_field_node(
+        &self,
+        index: u16,
+        field: &FieldDescriptor,
+        path: &str,
+    ) -> PatchNode {
         let field = field.clone();
         let encode = move |text: &str| encode_captured_field(&field, text_to_json(&field, text));
         self.captured_node(index, path, encode)

@@ -1,7 +1,7 @@
 //! Fills a message's templates with one call's values. The resulting JSON is checked for mistakes, and its encoding
 //! must equal the patched message of that call.
 
-use plimsoll_model::template::{FieldSource, RenderContext, Template};
+use plimsoll_model::rows::template::{FieldSource, RenderContext, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 

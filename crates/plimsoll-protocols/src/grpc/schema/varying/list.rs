@@ -4,7 +4,7 @@ use prost_reflect::{FieldDescriptor, Kind};
 use serde_json::Value;
 
 use super::filler::text_to_json;
-use super::scalar::{wire_types, wire_type};
+use super::scalar::{wire_type, wire_types};
 use super::{TemplateMessage, TemplateTree, without_tag_and_length};
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
@@ -41,7 +41,10 @@ impl TemplateMessage<'_> {
                         elements.push(self.encode_rows(column, &path, typed, each)?);
                         continue;
                     }
-                    if let Some(index) = tree.captured_index().filter(|_| field.kind() != Kind::String) {
+                    if let Some(index) = tree
+                        .captured_index()
+                        .filter(|_| field.kind() != Kind::String)
+                    {
                         elements.push(self.captured_element_node(index, field, &path));
                         continue;
                     }

@@ -1,6 +1,6 @@
 //! Varying fields with one scalar value: checks that their templates fit, and encodes them.
 
-use plimsoll_model::template::{FieldSource, RandomRange, TemplateField, TimeFormat};
+use plimsoll_model::rows::template::{FieldSource, RandomRange, TemplateField, TimeFormat};
 use prost_reflect::{FieldDescriptor, Kind};
 
 use crate::grpc::patch::{FieldPresence, FieldTag, NumberEncoding, PatchNode};

@@ -1,4 +1,5 @@
-//! Long because the results are compared with an independent encoder, which generates messages of every kind.
+//! This file is long because the results are compared with an independent encoder, which generates messages of every
+//! kind.
 
 use std::fmt::Write as _;
 
@@ -471,9 +472,14 @@ fn varying_well_known_types_encode_correctly() {
         let requests = schema
             .encode_all(&method, json, Some(rows))
             .unwrap_or_else(|e| panic!("{json}: {e}"));
-        let varied =
-            TemplateMessage::parse(&schema, &method, &quote_bare_fields(json), &mut 0, Some(rows))
-                .unwrap();
+        let varied = TemplateMessage::parse(
+            &schema,
+            &method,
+            &quote_bare_fields(json),
+            &mut 0,
+            Some(rows),
+        )
+        .unwrap();
         let variation = Variation::new(3, 2, rows.count(), RowOrder::RoundRobin);
         for number in 0..40 {
             let moment = variation.render_context(number, 0, 1_795_253_400_250_000_000);

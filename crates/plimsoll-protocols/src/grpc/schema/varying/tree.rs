@@ -1,6 +1,6 @@
 //! JSON whose strings and keys may contain templates, parsed once when a plan is resolved.
 
-use plimsoll_model::template::{FieldScope, FieldSource, RowColumn, Template, has_fields};
+use plimsoll_model::rows::template::{FieldScope, FieldSource, RowColumn, Template, has_fields};
 use serde_json::Value;
 
 /// JSON whose strings are parsed as templates.

@@ -1,16 +1,16 @@
 //! Varying fields in the messages that come with protobuf, whose JSON differs from that of their fields
 //! (Protocol Buffers, "ProtoJSON Format").
 
-use plimsoll_model::template::{FieldSource, RandomRange, Template, TemplatePart};
+use plimsoll_model::rows::template::{FieldSource, RandomRange, Template, TemplatePart};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::scalar::{wire_types, wire_type};
+use super::scalar::{wire_type, wire_types};
 use super::{TemplateMessage, TemplateTree, encode_message};
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
 
-/// The maximum of a `google.protobuf.Duration`, positive or negative. Seconds.
+/// The maximum of a `google.protobuf.Duration` in seconds, positive or negative.
 const MAX_DURATION_SECONDS: i64 = 315_576_000_000;
 
 /// Returns true if a tree is a template of the current time in a `google.protobuf.Timestamp`.

@@ -8,11 +8,11 @@ use plimsoll_wire::http1::{BodyReader, FieldSpace, RequestHead, append_response_
 use plimsoll_wire::http2::{ErrorCode, PREFACE};
 
 use crate::grpc::canned::{CannedConnection, CannedServer};
-use crate::serving::event_loop::{ArrivalTimes, ConnectionDisposition, DelayedResponse};
+use plimsoll_serving::event_loop::{ArrivalTimes, ConnectionDisposition, DelayedResponse};
 
-/// The limit of a request's header over HTTP/1.1. Bytes.
+/// Maximum size of a request's header over HTTP/1.1, in bytes.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// The limit of a request's body over HTTP/1.1; bodies are discarded. Bytes.
+/// Maximum size of a request's body over HTTP/1.1, in bytes. Bodies are discarded.
 const MAX_BODY_BYTES: u64 = 1 << 30;
 /// The limit of unanswered requests on a connection of HTTP/1.1.
 const MAX_PIPELINED: usize = 1000;

@@ -57,7 +57,7 @@ impl<'a> ServiceDescription<'a> {
     /// # Errors
     /// When the version is not 3.0, 3.1 or 3.2.
     pub(super) fn new(root: &'a Value) -> Result<ServiceDescription<'a>, String> {
-        // In YAML, an unquoted `3.1` is a number.
+        // An unquoted `3.1` is a number in YAML.
         let text = |key: &str| match root.get(key)? {
             Value::String(text) => Some(text.clone()),
             other => Some(other.to_string()),

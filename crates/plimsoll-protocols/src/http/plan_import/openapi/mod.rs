@@ -8,7 +8,7 @@ mod yaml;
 
 use std::collections::BTreeSet;
 
-use plimsoll_model::{quantity, redaction};
+use plimsoll_model::{formats::quantity, formats::redaction};
 use serde_json::Value;
 
 use super::draft::{HeaderText, PartDraft, PlanDraft, StepDraft};
@@ -17,7 +17,7 @@ use super::field_text::FieldText;
 use super::omissions::MAX_STEPS;
 use super::secrets::{SecretPlaceholders, is_secret};
 use super::{file_error, finish_import};
-use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
+use crate::interface::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
 use document::{ServiceDescription, ServiceOperation};
 use parameters::{ParameterSyntax, ParameterText, find_parameters};
 use samples::build_sample;
@@ -373,7 +373,7 @@ impl OperationStepBuilder<'_> {
     }
 }
 
-/// Returns the text in braces for a value that the user must fill in. It is no valid field, so the plan is rejected
+/// Returns the text in braces for a value that the user must fill in. It is not a valid field, so the plan is rejected
 /// with this name until then.
 fn placeholder(name: &str) -> String {
     let is_plain = |c: &char| !c.is_control() && !"{}".contains(*c);

@@ -20,7 +20,11 @@ pub(super) fn build_sample(document: &ServiceDescription<'_>, schema: &Value) ->
 /// The document, and the number of schemas that may still be evaluated.
 type SampleScope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
 
-fn build_nested_sample((document, left): SampleScope<'_, '_>, schema: &Value, depth: usize) -> Value {
+fn build_nested_sample(
+    (document, left): SampleScope<'_, '_>,
+    schema: &Value,
+    depth: usize,
+) -> Value {
     let schema = document.resolve_reference(schema);
     if let Some(value) = document.schema_value(&schema) {
         return value;

@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::{
 };
 
 use super::{SelectedCall, SocketState, SocketStepDriver};
-use crate::xorshift::Xorshift;
+use crate::shared::xorshift::Xorshift;
 
 impl SocketStepDriver {
     /// Appends the upgrade of a step.
@@ -99,7 +99,8 @@ impl SocketStepDriver {
         }
         if let Some(agreed) = answer.deflate {
             let nothing = WebSocketReader::new(ReaderRole::Client, 0);
-            self.reader = std::mem::replace(&mut self.reader, nothing).with_deflate_parameters(agreed);
+            self.reader =
+                std::mem::replace(&mut self.reader, nothing).with_deflate_parameters(agreed);
         }
         self.state = SocketState::Open;
         Ok(Some(

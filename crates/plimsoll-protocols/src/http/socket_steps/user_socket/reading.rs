@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use plimsoll_engine::driver::{Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, code, append_masked_frame,
+    Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, append_masked_frame, code,
 };
 
 use super::{SocketState, SocketStepDriver};
 
-/// The most that waits for a step which reads it. Bytes.
+/// Maximum number of received bytes that wait for a step to read them.
 const MAX_QUEUED_REQUESTS: usize = 4 << 20;
 
 impl SocketStepDriver {

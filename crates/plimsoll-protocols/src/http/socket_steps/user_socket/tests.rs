@@ -1,7 +1,7 @@
 //! Tests of a user's socket, which is given bytes and times as from a server.
 
 use plimsoll_engine::driver::Protocol;
-use plimsoll_model::template::{RowOrder, Template, Variation};
+use plimsoll_model::rows::template::{RowOrder, Template, Variation};
 use plimsoll_wire::websocket::{accept_key, append_frame};
 
 use super::super::call::SocketStepCall;
@@ -67,7 +67,8 @@ fn opened() -> SocketStepDriver {
         opens: true,
         ..call(AwaitedMessages::Count(0))
     };
-    let selected = step(&opening).select_request(&mut driver, &Arc::default(), &CookieJar::default());
+    let selected =
+        step(&opening).select_request(&mut driver, &Arc::default(), &CookieJar::default());
     assert_eq!(selected, Ok(()));
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 7, Time(1), &mut out);

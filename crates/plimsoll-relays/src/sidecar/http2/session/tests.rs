@@ -57,7 +57,7 @@ fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec
     events
 }
 
-/// Returns a client and a server that have exchanged SEND_SETTINGS.
+/// Returns a client and a server that have exchanged SETTINGS.
 fn greeted() -> (Http2Session, Http2Session) {
     let (mut client, mut server) = (
         Http2Session::new(EitherRole::Client),
@@ -78,8 +78,14 @@ fn greeted() -> (Http2Session, Http2Session) {
 fn call_passes_both_ways() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    assert_eq!(client.open_stream(7, &request(), EndStream(false), &mut up), 1);
-    assert_eq!(client.open_stream(8, &request(), EndStream(true), &mut up), 3);
+    assert_eq!(
+        client.open_stream(7, &request(), EndStream(false), &mut up),
+        1
+    );
+    assert_eq!(
+        client.open_stream(8, &request(), EndStream(true), &mut up),
+        3
+    );
     client.send_data(1, b"hello", EndStream(true), &mut up);
     assert_eq!(
         events_of(&mut server, &up, &mut down),
@@ -94,7 +100,12 @@ fn call_passes_both_ways() {
         http_status: "503",
         why: "no".into(),
     };
-    server.send_headers(3, &request().local_response_fields(&verdict), EndStream(true), &mut down);
+    server.send_headers(
+        3,
+        &request().local_response_fields(&verdict),
+        EndStream(true),
+        &mut down,
+    );
     server.send_headers(
         1,
         &fields(&[(":status", "200")]),
@@ -102,7 +113,12 @@ fn call_passes_both_ways() {
         &mut down,
     );
     server.send_data(1, b"answer", EndStream(false), &mut down);
-    server.send_headers(1, &HeaderFields::local_trailers(&verdict), EndStream(true), &mut down);
+    server.send_headers(
+        1,
+        &HeaderFields::local_trailers(&verdict),
+        EndStream(true),
+        &mut down,
+    );
     up.clear();
     assert_eq!(
         events_of(&mut client, &down, &mut up),
@@ -190,7 +206,10 @@ fn streaming_call_gets_wider_window() {
     server.replenish_window(1, half.len(), &mut down);
     events_of(&mut client, &down, &mut up);
     // The connection's window is not exhausted yet.
-    assert_eq!(client.streams.0[&1].send_window, FAST_STREAM_WINDOW_BYTES as i32);
+    assert_eq!(
+        client.streams.0[&1].send_window,
+        FAST_STREAM_WINDOW_BYTES as i32
+    );
 }
 
 #[test]

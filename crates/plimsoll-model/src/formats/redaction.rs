@@ -1,0 +1,374 @@
+//! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
+//!
+//! In messages, secrets are replaced by stars ([`masked`], [`mask_plan`]). In a saved plan, which can be run again, and
+//! in a report's target they are replaced by the name of an environment variable ([`with_variables`]).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Prefix of the variables for a URL's query.
+pub const QUERY_VARIABLE_PREFIX: &str = "PLIMSOLL_QUERY_";
+
+/// Words that mark the names of query parameters with secret values.
+const SECRET_PARAMETER_WORDS: [&str; 17] = [
+    "accesskey",
+    "apikey",
+    "auth",
+    "authorization",
+    "credential",
+    "credentials",
+    "jwt",
+    "key",
+    "passwd",
+    "password",
+    "pwd",
+    "secret",
+    "session",
+    "sessionid",
+    "sig",
+    "signature",
+    "token",
+];
+
+/// Words that mark the names of metadata entries with secret values.
+const SECRET_FIELD_WORDS: [&str; 11] = [
+    "auth",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "cookie",
+    "key",
+    "credential",
+    "session",
+    "jwt",
+    "signature",
+];
+
+/// Returns whether the value of a metadata entry of this name must not be written to the run directory.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_FIELD_WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Tables of a plan that contain header fields.
+const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
+
+/// Returns `text` with a star for each byte of a secret in a URL, so that its length is unchanged.
+pub fn mask_urls(text: &str) -> Cow<'_, str> {
+    let mut secrets = find_user_infos(text);
+    secrets.extend(
+        find_secret_parameters(text)
+            .into_iter()
+            .map(|(_, value)| value),
+    );
+    replace_with_stars(text, secrets)
+}
+
+/// Returns the text of a plan like [`masked`], with stars for the values of secret header fields as well.
+pub fn mask_plan(text: &str) -> Cow<'_, str> {
+    let mut secrets = find_user_infos(text);
+    secrets.extend(
+        find_secret_parameters(text)
+            .into_iter()
+            .map(|(_, value)| value),
+    );
+    secrets.extend(find_secret_field_values(text));
+    replace_with_stars(text, secrets)
+}
+
+/// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
+pub fn replace_secrets_with_variables(url: &str) -> String {
+    QuerySecrets::default().replace_secrets(url)
+}
+
+/// Returns the secrets in a URL's query, each with the variable that [`with_variables`] writes for it.
+pub fn query_secrets(url: &str) -> Vec<(String, String)> {
+    let mut secrets = QuerySecrets::default();
+    secrets.replace_secrets(url);
+    secrets.into_variables()
+}
+
+/// The secrets in the queries of several URLs, each with its variable. Different values of a parameter have different
+/// variables.
+#[derive(Clone, Debug, Default)]
+pub struct QuerySecrets {
+    values: BTreeMap<String, String>,
+}
+
+impl QuerySecrets {
+    /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
+    pub fn replace_secrets(&mut self, url: &str) -> String {
+        let mut hidden = Vec::new();
+        for (name, value) in find_secret_url_parameters(url) {
+            if variable_name(&url[value.clone()]).is_none() {
+                let variable = self.assign_variable(&url[name], &url[value.clone()]);
+                hidden.push((value, variable));
+            }
+        }
+        let mut text = url.to_owned();
+        for (value, variable) in hidden.into_iter().rev() {
+            text.replace_range(value, &format!("${variable}"));
+        }
+        text
+    }
+
+    /// Returns the variables with their secrets.
+    pub fn into_variables(self) -> Vec<(String, String)> {
+        self.values.into_iter().collect()
+    }
+
+    /// Returns the variable of a parameter's value.
+    fn assign_variable(&mut self, parameter: &str, value: &str) -> String {
+        let as_variable = |c: char| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        };
+        let name: String = parameter.chars().map(as_variable).collect();
+        let mut variable = format!("{QUERY_VARIABLE_PREFIX}{name}");
+        for number in 2.. {
+            let known = self.values.entry(variable.clone());
+            if known.or_insert_with(|| value.to_owned()) == value {
+                break;
+            }
+            variable = format!("{QUERY_VARIABLE_PREFIX}{name}_{number}");
+        }
+        variable
+    }
+}
+
+/// Replaces the variables in a URL's path and query (`api_key=$NAME`) with their values.
+///
+/// # Errors
+/// Returns which variable is not set.
+pub fn fill_variables(
+    path: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
+    let mut text = path.to_owned();
+    for (_, value) in find_secret_url_parameters(path).into_iter().rev() {
+        let Some(name) = variable_name(&path[value.clone()]) else {
+            continue;
+        };
+        let found = variable(name);
+        let found = found.ok_or_else(|| format!("the environment variable {name} is not set"))?;
+        text.replace_range(value, &found);
+    }
+    Ok(text)
+}
+
+/// Finds the secret parameters of a single URL, which follow its first `?`.
+fn find_secret_url_parameters(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
+    let query = url.find('?').unwrap_or(url.len());
+    let mut all = find_secret_parameters(url);
+    all.retain(|(name, _)| name.start > query);
+    all
+}
+
+/// Returns `NAME` for `$NAME`.
+fn variable_name(value: &str) -> Option<&str> {
+    let name = value.strip_prefix('$')?;
+    let is_part = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    (!name.is_empty() && name.bytes().all(is_part)).then_some(name)
+}
+
+fn replace_with_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
+    if secrets.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut masked = text.to_owned();
+    for secret in secrets {
+        let stars = "*".repeat(secret.len());
+        masked.replace_range(secret, &stars);
+    }
+    Cow::Owned(masked)
+}
+
+/// Returns whether a URL in running text ends before this byte.
+fn is_url_end(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || b"\"'`<>".contains(&byte)
+}
+
+/// Finds the user information of the URLs in `text`: a user, a password, or both.
+fn find_user_infos(text: &str) -> Vec<Range<usize>> {
+    let mut all = Vec::new();
+    for (at, scheme_end) in text.match_indices("://") {
+        let start = at + scheme_end.len();
+        let rest = &text[start..];
+        let url = &rest[..rest.bytes().position(is_url_end).unwrap_or(rest.len())];
+        let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+        let end = match authority.rfind('@') {
+            Some(end) => Some(end),
+            // A slash in a password makes the authority end too early; the text after its last colon is then not a
+            // port.
+            None => {
+                let after = authority.rsplit_once(':').map(|(_, after)| after);
+                let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+                after.filter(|a| !is_port(a)).and_then(|_| url.rfind('@'))
+            }
+        };
+        if let Some(end) = end.filter(|end| *end > 0 && variable_name(&url[..*end]).is_none()) {
+            all.push(start..start + end);
+        }
+    }
+    all
+}
+
+/// Finds the query parameters in `text` with secret names. Returns the ranges of name and value.
+fn find_secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
+    let bytes = text.as_bytes();
+    let mut all = Vec::new();
+    for (mark, _) in text.match_indices(['?', '&']) {
+        let start = mark + 1;
+        let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"_-.%[]".contains(b);
+        let name_length = bytes[start..].iter().take_while(|b| is_name(b)).count();
+        let name = start..start + name_length;
+        if bytes.get(name.end) != Some(&b'=') || !is_secret_parameter(&text[name.clone()]) {
+            continue;
+        }
+        let value = name.end + 1;
+        let ends = |b: &u8| is_url_end(*b) || b"&#".contains(b);
+        let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
+        let value = value..value + length;
+        // A template field is replaced by a value of each call, so it is not a literal secret.
+        if !value.is_empty() && !text[value.clone()].starts_with("{{") {
+            all.push((name, value));
+        }
+    }
+    all
+}
+
+/// Returns whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` indicates a secret.
+pub fn is_secret_parameter(name: &str) -> bool {
+    let mut words = String::new();
+    let mut last = ' ';
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && last.is_ascii_lowercase() {
+            words.push(' ');
+        }
+        words.push(if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            ' '
+        });
+        last = c;
+    }
+    words
+        .split(' ')
+        .any(|word| SECRET_PARAMETER_WORDS.contains(&word))
+}
+
+/// Finds the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line is
+/// examined separately.
+fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
+    let mut all = Vec::new();
+    let mut in_fields = false;
+    let mut start = 0;
+    for line in plan.split_inclusive('\n') {
+        let text = line.trim_start();
+        if text.starts_with('[') {
+            let name = text.trim_matches(['[', ']', ' ', '\r', '\n']);
+            in_fields = name
+                .split('.')
+                .any(|part| FIELD_TABLES.contains(&part.trim()));
+        } else if in_fields || has_field_table(text) {
+            let is_quote = |c: char| c == '"' || c == '\'';
+            let mut at = 0;
+            while let Some(found) = line[at..].find('=') {
+                let equals = at + found;
+                at = equals + 1;
+                let name = line[..equals].trim_end().trim_end_matches(is_quote);
+                let name_start = name.rfind(|c: char| is_quote(c) || " \t{,.".contains(c));
+                let name = &name[name_start.map_or(0, |start| start + 1)..];
+                let value = line[at..].trim_start();
+                let Some(quote) = value.chars().next().filter(|c| is_quote(*c)) else {
+                    continue;
+                };
+                let from = line.len() - value.len() + 1;
+                let length = line[from..]
+                    .find(quote)
+                    .unwrap_or(line[from..].trim_end().len());
+                at = from + length;
+                // `basic` is not a field's name, but a key in the value of a field: `{ basic = "me:hush" }`.
+                if is_secret_name(name) || name == "basic" {
+                    all.push(start + from..start + from + length);
+                }
+            }
+        }
+        start += line.len();
+    }
+    all
+}
+
+/// Returns whether a line of a plan sets header fields inline: `headers = { … }`, `headers.authorization = …`.
+fn has_field_table(line: &str) -> bool {
+    let key = line.split('=').next().unwrap_or_default();
+    key.split('.')
+        .any(|part| FIELD_TABLES.contains(&part.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_masking_only_touches_secrets() {
+        for (text, shown) in [
+            ("redis://me:pw@a:1/2", "redis://*****@a:1/2"),
+            ("`redis://:p/w@a:1` is", "`redis://****@a:1` is"),
+            ("http://a:1/b@c", "http://a:1/b@c"),
+            ("http://$PROXY@a:1", "http://$PROXY@a:1"),
+            ("https://[::1]:1/x", "https://[::1]:1/x"),
+            (
+                "\"https://a/?api_key=s1&n=2\" and ?sig=s2",
+                "\"https://a/?api_key=**&n=2\" and ?sig=**",
+            ),
+            (
+                "/x?apiKey=s&X-Amz-Signature=t#u",
+                "/x?apiKey=*&X-Amz-Signature=*#u",
+            ),
+            (
+                "/x?max_tokens=5&keyword=k&monkey=m",
+                "/x?max_tokens=5&keyword=k&monkey=m",
+            ),
+            ("/x?key={{row.key}}", "/x?key={{row.key}}"),
+            ("nothing: ?, & and ://", "nothing: ?, & and ://"),
+        ] {
+            assert_eq!(mask_urls(text), shown);
+        }
+    }
+
+    #[test]
+    fn secret_headers_in_plan_are_masked() {
+        let plan = "target = \"http://u:p@a\"\n[call.http]\nheaders = { Authorization = \"Bearer a\", x = \"b\" }\n\
+                    [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = 'c'\nplain = \"d\"\nauthorization = \"open\n\
+                    [call.http]\nheaders.cookie = \"e\"\nheaders.authorization = { basic = \"f:g\" }\n";
+        let shown = "target = \"http://***@a\"\n[call.http]\nheaders = { Authorization = \"********\", x = \"b\" }\n\
+                     [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = '*'\nplain = \"d\"\nauthorization = \"****\n\
+                     [call.http]\nheaders.cookie = \"*\"\nheaders.authorization = { basic = \"***\" }\n";
+        assert_eq!(mask_plan(plan), shown);
+    }
+
+    #[test]
+    fn query_secrets_round_trip_through_variables() {
+        let url = "/v1?a=1&api_key=x%20y&token=z&token=w&key=$OWN";
+        let saved = "/v1?a=1&api_key=$PLIMSOLL_QUERY_API_KEY&token=$PLIMSOLL_QUERY_TOKEN\
+                     &token=$PLIMSOLL_QUERY_TOKEN_2&key=$OWN";
+        assert_eq!(replace_secrets_with_variables(url), saved);
+        assert_eq!(replace_secrets_with_variables(saved), saved);
+        let mut secrets = query_secrets(url);
+        secrets.push(("OWN".to_owned(), "o".to_owned()));
+        let variable = |name: &str| {
+            let found = secrets.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.clone())
+        };
+        let filled_in = fill_variables(saved, variable).unwrap();
+        assert_eq!(filled_in, "/v1?a=1&api_key=x%20y&token=z&token=w&key=o");
+        let error = fill_variables(saved, |_| None).unwrap_err();
+        assert!(error.ends_with("is not set"), "{error}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Checks that the numbers of intervals can be added without overflow. A run directory or a shard's data may come from
+//! an untrusted source, and numbers that wrap would silently give wrong figures.
+
+use std::time::Duration;
+
+use super::encoded_times::MAX_COUNT;
+use super::interval::{IntervalRecord, ResourceUsage};
+use crate::records::record::{
+    AddressCounts, MessageCounts, STEP_TIMES_BY_KEY, StageRecord, TIMES_BY_KEY,
+};
+
+/// Maximum of a gauge at an interval's end. Gauges are added up over shards.
+const MAX_GAUGE: u64 = 1 << 48;
+
+/// Maximum sum of all counts of a run.
+const MAX_TOTAL: u64 = 1 << 60;
+
+/// The sum of all counts of the intervals so far. As long as it is within bounds, every partial sum is, too.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountSum(u64);
+
+impl CountSum {
+    /// Adds the counts of one more interval.
+    ///
+    /// # Errors
+    /// Returns the name of a number that is larger than any real measurement, or says that the sum is.
+    pub fn add(&mut self, interval: &IntervalRecord) -> Result<(), String> {
+        let mut sum = self.0;
+        check_gauges(interval)?;
+        try_for_each_count(interval, |name, number| {
+            check_limit(name, number, MAX_COUNT)?;
+            sum += number;
+            if sum > MAX_TOTAL {
+                Err(format!("with `{name}`, counts add up to more than 2^60"))
+            } else {
+                Ok(())
+            }
+        })?;
+        self.0 = sum;
+        Ok(())
+    }
+}
+
+fn check_limit(name: &str, number: u64, most: u64) -> Result<(), String> {
+    if number > most {
+        Err(format!(
+            "`{name}` is {number}, more than 2^{}",
+            most.ilog2()
+        ))
+    } else {
+        Ok(())
+    }
+}
+
+/// Checks numbers that are not added up over intervals. The numbers of [`IntervalRecord::batches`] are not checked,
+/// because only the ladder that wrote them reads them.
+fn check_gauges(interval: &IntervalRecord) -> Result<(), String> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    check_limit("index", interval.index, MAX_COUNT)?;
+    check_limit("start_us", us(interval.start_offset), MAX_COUNT)?;
+    check_limit("length_us", us(interval.length), MAX_COUNT)?;
+    let level = |name, number| check_limit(name, number, MAX_GAUGE);
+    level("in_flight", interval.in_flight)?;
+    level("backlog", interval.backlog)?;
+    level("connections_open", interval.connections_open)?;
+    for used in interval.client.iter().chain(&interval.server) {
+        let ResourceUsage {
+            cpu_user_us: _,
+            cpu_system_us: _,
+            rss_bytes,
+            rss_bytes_before,
+            descriptors,
+            threads,
+        } = *used;
+        level("rss_bytes", rss_bytes)?;
+        level("rss_bytes_before", rss_bytes_before.unwrap_or(0))?;
+        level("descriptors", descriptors)?;
+        level("threads", threads)?;
+    }
+    for reading in &interval.memory {
+        level("connections", reading.connections)?;
+        for process in reading.client.iter().chain(&reading.server) {
+            level("rss_bytes", process.rss_bytes)?;
+            level("pss_bytes", process.pss_bytes)?;
+            level("private_bytes", process.private_bytes)?;
+        }
+        if let Some(kernel) = &reading.kernel {
+            level("tcp_sockets", kernel.tcp_sockets)?;
+            level("tcp_buffer_bytes", kernel.tcp_buffer_bytes)?;
+            level("slab_bytes", kernel.slab_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Calls `check` with the name and value of every number that is added up.
+fn try_for_each_count(
+    interval: &IntervalRecord,
+    mut check: impl FnMut(&str, u64) -> Result<(), String>,
+) -> Result<(), String> {
+    for used in interval.client.iter().chain(&interval.server) {
+        check("cpu_user_us", used.cpu_user_us)?;
+        check("cpu_system_us", used.cpu_system_us.unwrap_or(0))?;
+    }
+    if let Some(machine) = &interval.machine {
+        check("stolen_us", machine.stolen_us)?;
+        check("waited_us", machine.waited_us)?;
+        check("cpu_us", machine.busiest.as_ref().map_or(0, |p| p.cpu_us))?;
+    }
+    for (_, record) in &interval.stages {
+        try_for_each_stage_count(record, &mut check)?;
+    }
+    Ok(())
+}
+
+/// Calls `check` with the name and value of every number of a stage that is added up.
+fn try_for_each_stage_count(
+    record: &StageRecord,
+    check: &mut impl FnMut(&str, u64) -> Result<(), String>,
+) -> Result<(), String> {
+    let StageRecord {
+        due,
+        not_started,
+        expired_unsent,
+        waited_for_stream,
+        waited_for_connection,
+        late,
+        outcomes,
+        connections_full,
+        connections_resumed,
+        connections_first,
+        connections_retried,
+        certificates_replaced,
+        connections_lost,
+        connections_unused,
+        connections_idle_closed,
+        connect_failures,
+        addresses,
+        slowest: _,
+        // This is a maximum, which is not added up.
+        longest_journey: _,
+        sampled: _,
+        bytes_sent,
+        bytes_received,
+        messages,
+        steps,
+        // The counts of these histograms are checked below, by name.
+        response: _,
+        response_low: _,
+        service: _,
+        first_byte: _,
+        failed: _,
+        lag: _,
+        pacing: _,
+        delayed: _,
+        cut_off: _,
+        measures,
+        one_times,
+    } = record;
+    for (name, number) in [
+        ("due", due),
+        ("not_started", not_started),
+        ("expired_unsent", expired_unsent),
+        ("waited_for_stream", waited_for_stream),
+        ("waited_for_connection", waited_for_connection),
+        ("late", late),
+        ("connections_full", connections_full),
+        ("connections_resumed", connections_resumed),
+        ("connections_first", connections_first),
+        ("connections_retried", connections_retried),
+        ("certificates_replaced", certificates_replaced),
+        ("connections_lost", connections_lost),
+        ("connections_unused", connections_unused),
+        ("connections_idle_closed", connections_idle_closed),
+        ("bytes_sent", bytes_sent),
+        ("bytes_received", bytes_received),
+    ] {
+        check(name, *number)?;
+    }
+    for (outcome, number) in outcomes.iter().chain(connect_failures.iter()) {
+        check(outcome.code(), number)?;
+    }
+    for counts in addresses.values() {
+        let AddressCounts {
+            calls,
+            errors,
+            connections,
+            connect_failures,
+        } = *counts;
+        check("calls", calls)?;
+        check("errors", errors)?;
+        check("connections", connections)?;
+        check("connect_failures", connect_failures)?;
+    }
+    for step in steps {
+        check("due", step.due)?;
+        for (outcome, number) in step.outcomes.iter() {
+            check(outcome.code(), number)?;
+        }
+        for (key, of, _) in STEP_TIMES_BY_KEY {
+            check(key, of(step).len())?;
+        }
+    }
+    let MessageCounts { sent, received } = messages.unwrap_or_default();
+    check("messages_sent", sent)?;
+    check("messages_received", received)?;
+    for (key, of, _) in TIMES_BY_KEY {
+        check(key, of(record).len())?;
+    }
+    check("one_times", one_times.len())?;
+    measures.try_for_each_count(check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outcome;
+
+    fn interval(alter: impl FnOnce(&mut IntervalRecord, &mut StageRecord)) -> IntervalRecord {
+        let (mut interval, mut record) = (IntervalRecord::default(), StageRecord::default());
+        alter(&mut interval, &mut record);
+        interval.stages.push((0, record));
+        interval
+    }
+
+    #[test]
+    fn out_of_range_counts_are_named() {
+        let mut sum = CountSum::default();
+        for (altered, name) in [
+            (interval(|i, _| i.in_flight = u64::MAX), "in_flight"),
+            (interval(|_, r| r.due = u64::MAX), "due"),
+            (interval(|_, r| r.outcomes.add(Outcome::Ok, 1 << 54)), "OK"),
+            (interval(|i, _| i.index = u64::MAX), "index"),
+        ] {
+            let problem = sum.add(&altered).unwrap_err();
+            assert!(problem.starts_with(&format!("`{name}` is ")), "{problem}");
+        }
+        assert_eq!(sum.add(&interval(|_, r| r.due = MAX_COUNT)), Ok(()));
+    }
+
+    #[test]
+    fn overflowing_sums_are_rejected() {
+        let mut sum = CountSum::default();
+        let large = interval(|_, r| r.bytes_sent = MAX_COUNT);
+        let added = (0..1_000).take_while(|_| sum.add(&large).is_ok()).count();
+        assert_eq!(added as u64, MAX_TOTAL / MAX_COUNT);
+        assert!(sum.add(&large).unwrap_err().contains("bytes_sent"));
+    }
+}

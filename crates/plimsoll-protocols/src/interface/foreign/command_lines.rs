@@ -1,0 +1,746 @@
+//! Translates whole command lines of other load tools to ours, by a table of each tool's flags.
+//!
+//! A [`LineTool`] is a table of one tool's flags, each with its meaning in Plimsoll. [`LineTool::translate`] reads a
+//! line by that table. Combinations of flags (connections times streams, a rate of each worker) are translated by the
+//! tool's `finish`. Flags are listed without their dashes: one letter is a short flag, more letters are a long flag.
+//!
+//! [`crate::registry`] lists the tools of each command and calls this module.
+//!
+//! This file is long because flags and values are read and translated in one pass.
+
+mod own_flags;
+mod recognition;
+
+pub use own_flags::{OwnFlag, OwnFlagLookup};
+
+use crate::interface::protocol_module::UsageError;
+
+/// Another load tool whose whole command lines are translated.
+#[derive(Debug)]
+pub struct LineTool {
+    /// The names of the tool: `["h2load"]`, `["vegeta attack", "vegeta"]`. Its lines begin with one of them.
+    pub names: &'static [&'static str],
+    /// How the tool writes flags.
+    pub style: FlagStyle,
+    /// The tool's flags.
+    pub flags: &'static [LineFlag],
+    /// Whether the tool reads its targets from stdin.
+    pub reads_stdin: bool,
+    /// Sets of flags that identify the tool: a line without a tool's name belongs to this tool if it has all flags of
+    /// one set, and no flag or value that the tool would refuse.
+    pub marker_flags: &'static [&'static [&'static str]],
+    /// Completes the line: translates combinations of flags, and adds the tool's own defaults.
+    ///
+    /// # Errors
+    /// Returns the reason why the line can't be run, in words.
+    pub finish: fn(&mut LineBuilder) -> Result<(), String>,
+}
+
+/// How a tool writes flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlagStyle {
+    /// Short flags with one dash, which may be combined and followed by a value (`-kc50`); long flags with two dashes.
+    Gnu,
+    /// Flags of any length with one dash or two, as in Go's `flag` package.
+    Go,
+}
+
+/// A flag of another tool.
+#[derive(Debug)]
+pub struct LineFlag {
+    names: &'static [&'static str],
+    /// The form of the flag's value; `None`: the flag takes no value.
+    value: Option<ValueForm>,
+    meaning: FlagMeaning,
+}
+
+/// The form of a flag's value. A line with a value of another form belongs to another tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueForm {
+    /// Any text.
+    Text,
+    /// A whole number.
+    Number,
+    /// A whole number, which k, M or G may follow.
+    Metric,
+    /// A number, which may have a fraction.
+    Decimal,
+    /// A time with a unit, `10s`, `1m30s`.
+    Time,
+    /// A time; a bare number is seconds.
+    Seconds,
+}
+
+/// The meaning of another tool's flag in Plimsoll.
+#[derive(Clone, Copy, Debug)]
+pub enum FlagMeaning {
+    /// The flag of ours with this meaning, and the unit that is appended to a bare number.
+    OurFlag(&'static str, &'static str),
+    /// Words of ours with this meaning; the value replaces `{}`.
+    Words(&'static [&'static str]),
+    /// A header field of this name.
+    Header(&'static str),
+    /// The flag is ignored, because it changes neither the load nor the figures.
+    Ignored,
+    /// The flag is dropped for this reason: the line runs without it, and a notice says so.
+    Dropped(&'static str),
+    /// The flag has no counterpart in Plimsoll, for this reason. The line can't be run.
+    Missing(&'static str),
+    /// [`LineTool::finish`] translates the flag, and looks it up by its first name.
+    Deferred,
+}
+
+/// Makes a flag that takes a value.
+pub(crate) const fn value(
+    names: &'static [&'static str],
+    form: ValueForm,
+    meaning: FlagMeaning,
+) -> LineFlag {
+    LineFlag {
+        names,
+        value: Some(form),
+        meaning,
+    }
+}
+
+/// Makes a flag without a value.
+pub(crate) const fn switch(names: &'static [&'static str], means: FlagMeaning) -> LineFlag {
+    LineFlag {
+        names,
+        value: None,
+        meaning: means,
+    }
+}
+
+impl LineFlag {
+    /// Returns the flag's names, without dashes.
+    pub fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    /// Returns whether the flag takes a value.
+    pub fn takes_value(&self) -> bool {
+        self.value.is_some()
+    }
+}
+
+impl ValueForm {
+    fn accepts(self, text: &str) -> bool {
+        let is_number = || text.parse::<f64>().is_ok_and(f64::is_finite);
+        match self {
+            ValueForm::Text => true,
+            ValueForm::Number => text.parse::<u64>().is_ok(),
+            ValueForm::Metric => from_metric(text).is_some(),
+            ValueForm::Decimal => is_number(),
+            ValueForm::Time => is_time(text),
+            ValueForm::Seconds => is_number() || is_time(text),
+        }
+    }
+}
+
+/// Returns the number that `1k` stands for.
+fn from_metric(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.chars().next_back()? {
+        'k' | 'K' => (&text[..text.len() - 1], 1_000),
+        'm' | 'M' => (&text[..text.len() - 1], 1_000_000),
+        'g' | 'G' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Returns whether `text` consists of numbers with a unit of time each, such as `1m30s`.
+fn is_time(text: &str) -> bool {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let number = |c: char| c.is_ascii_digit() || c == '.';
+        let after = rest.trim_start_matches(number);
+        let unit = after.find(number).unwrap_or(after.len());
+        let known = ["ns", "us", "µs", "ms", "s", "m", "h", "d"];
+        if after.len() == rest.len() || !known.contains(&&after[..unit]) {
+            return false;
+        }
+        rest = &after[unit..];
+    }
+    !text.is_empty()
+}
+
+/// A line of another tool that is being translated: the flags translated so far, and the typed flags, which
+/// [`LineTool::finish`] looks up.
+#[derive(Debug, Default)]
+pub struct LineBuilder {
+    /// The words that are neither flags nor values of flags, without the tool's name.
+    pub words: Vec<String>,
+    /// Our flags so far.
+    pub our_flags: Vec<String>,
+    /// Our command, if it is not the one of the tool's other lines; `finish` sets it.
+    pub command: Option<&'static str>,
+    /// The target of the calls; `finish` sets it.
+    pub target: Option<String>,
+    /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
+    pub subcommand: Option<Vec<String>>,
+    /// The line does not name the tool: it begins with one of our commands, or with flags.
+    pub is_guessed: bool,
+    /// The text of stdin, for a tool that reads its targets from it.
+    pub input: Option<String>,
+    /// The typed flags, by their first names, with their values.
+    typed_flags: Vec<(&'static str, String)>,
+    /// Flags without a counterpart, with the reason.
+    without_counterpart: Vec<(String, &'static str)>,
+    /// Flags that the line runs without, with the reason.
+    dropped: Vec<(String, &'static str)>,
+}
+
+impl LineBuilder {
+    /// Returns the value of a flag, by its first name. If the flag was given several times, the last one counts.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let mut given = self.typed_flags.iter().rev();
+        given
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Returns all values of a flag, by its first name.
+    pub fn values(&self, name: &str) -> Vec<String> {
+        let given = self.typed_flags.iter().filter(|(known, _)| *known == name);
+        given.map(|(_, value)| value.clone()).collect()
+    }
+
+    /// Returns whether the flag of this first name was given, and not switched off (`-keepalive=false`).
+    pub fn is_set(&self, name: &str) -> bool {
+        self.value(name).is_some_and(|value| value != "false")
+    }
+
+    /// Returns a flag's value as a number, or `default`.
+    pub fn number(&self, name: &str, default: u64) -> u64 {
+        self.value(name)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    }
+
+    /// Returns a flag's value as a number that may have a metric suffix, or `default`.
+    pub fn metric(&self, name: &str, default: u64) -> u64 {
+        self.value(name).and_then(from_metric).unwrap_or(default)
+    }
+
+    /// Returns whether the last flag `name` comes after all flags `other`. Both are first names.
+    pub fn is_after(&self, name: &str, other: &str) -> bool {
+        let last = |name: &str| {
+            self.typed_flags
+                .iter()
+                .rposition(|(known, _)| *known == name)
+        };
+        last(name) > last(other)
+    }
+
+    /// Adds one of our flags with its value.
+    pub fn add(&mut self, flag: &str, value: impl ToString) {
+        self.our_flags.extend([flag.to_owned(), value.to_string()]);
+    }
+
+    /// Adds one of our flags that takes no value.
+    pub fn add_switch(&mut self, flag: &str) {
+        self.our_flags.push(flag.to_owned());
+    }
+
+    /// Adds a header field with `flag`, our flag for such fields.
+    pub fn add_field(&mut self, flag: &str, name: &str, value: &str) {
+        self.add(flag, format_args!("{name}: {value}"));
+    }
+
+    /// Records a flag or value that has no counterpart.
+    pub fn add_missing(&mut self, what: impl Into<String>, why: &'static str) {
+        self.without_counterpart.push((what.into(), why));
+    }
+
+    /// Records something that the line runs without.
+    pub fn add_dropped(&mut self, what: impl Into<String>, why: &'static str) {
+        self.dropped.push((what.into(), why));
+    }
+
+    /// Adds as many workers as the number of processors in the flag `name`, but no more than connections: each worker
+    /// needs one.
+    pub fn add_workers_of(&mut self, name: &str, connections: u64) {
+        let processors = self.number(name, 0);
+        if processors > connections {
+            self.add_dropped(
+                format!("--{name} {processors}"),
+                "a worker has at least one connection, and there are fewer",
+            );
+        }
+        let workers = processors.min(connections);
+        if workers > 1 {
+            self.add("--workers", workers);
+        }
+    }
+
+    /// Sets the target to the only word, with `scheme` if it has no scheme.
+    ///
+    /// # Errors
+    /// Returns an error if there is no word, or more than one.
+    pub fn take_target(&mut self, scheme: &str) -> Result<(), String> {
+        match &self.words[..] {
+            [] => Err("the URL is missing".to_owned()),
+            [url] => {
+                self.target = Some(with_scheme(url, scheme));
+                Ok(())
+            }
+            [_, more, ..] => Err(format!("unexpected argument `{more}`")),
+        }
+    }
+}
+
+/// Prepends the scheme to a URL that has none.
+pub fn with_scheme(url: &str, scheme: &str) -> String {
+    if url.contains("://") || url.starts_with("unix:") {
+        url.to_owned()
+    } else {
+        format!("{scheme}://{url}")
+    }
+}
+
+/// Appends the unit to a bare number.
+pub fn with_unit(value: &str, unit: &str) -> String {
+    if value.parse::<f64>().is_ok() {
+        format!("{value}{unit}")
+    } else {
+        value.to_owned()
+    }
+}
+
+/// The placeholder for a target that is missing in a line.
+pub(crate) const TARGET_PLACEHOLDER: &str = "URL";
+
+/// A line of another tool, translated into ours.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TranslatedLine {
+    /// Our command, its target and its flags.
+    pub words: Vec<String>,
+    /// The reasons why the line cannot be run: missing words, and flags without a counterpart. Empty if it can be run.
+    pub reasons: Vec<String>,
+    /// Notes on dropped flags, with the reasons.
+    pub notes: Vec<String>,
+}
+
+/// Why a line can't be read by a tool's table.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LineError {
+    /// A flag that the tool does not have.
+    UnknownFlag(String),
+    /// A flag whose value is missing or has the wrong form.
+    InvalidValue(String),
+}
+
+/// A flag in a typed word, the value attached to the flag, and the flag as it was typed.
+type TypedFlag<'a> = (&'a LineFlag, Option<String>, String);
+
+impl LineTool {
+    /// Returns the tool's name.
+    pub fn name(&self) -> &'static str {
+        self.names[0].split(' ').next().unwrap_or_default()
+    }
+
+    /// Returns the words after the tool's name if `words` begin with one of its names.
+    pub fn strip_name<'a>(&self, words: &'a [String]) -> Option<&'a [String]> {
+        self.names.iter().find_map(|name| {
+            let mut rest = words;
+            for part in name.split(' ') {
+                let (first, others) = rest.split_first()?;
+                if first.rsplit('/').next() != Some(part) {
+                    return None;
+                }
+                rest = others;
+            }
+            Some(rest)
+        })
+    }
+
+    /// Translates the words after the tool's name to a line of our `command`. `input` is the text of stdin, if the tool
+    /// reads it.
+    ///
+    /// # Errors
+    /// Returns an error for a flag that the tool does not have, or whose value is wrong.
+    pub fn translate(
+        &self,
+        command: &str,
+        words: &[String],
+        input: Option<String>,
+    ) -> Result<TranslatedLine, LineError> {
+        self.translate_read(command, self.parse(words)?, input)
+    }
+
+    /// Translates a line that has been read.
+    fn translate_read(
+        &self,
+        command: &str,
+        mut line: LineBuilder,
+        input: Option<String>,
+    ) -> Result<TranslatedLine, LineError> {
+        line.input = input;
+        let lacks = (self.finish)(&mut line).err();
+        let command = line.command.unwrap_or(command);
+        resolve_conflicts(command, &mut line.our_flags);
+        let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
+        let target = escape_url_variables(&target);
+        if target.contains("{{") {
+            // No single URL is followed before the load.
+            let follows = |word: &String| word == "-L" || word.starts_with("--redirects=");
+            line.our_flags.retain(|word| !follows(word));
+        }
+        let (question, symbol) = match line.subcommand {
+            Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
+            _ => (None, Vec::new()),
+        };
+        let missing = line
+            .without_counterpart
+            .iter()
+            .map(|(what, why)| format!("`{what}` has no counterpart: {why}"));
+        Ok(TranslatedLine {
+            words: std::iter::once(command.to_owned())
+                .chain(question)
+                .chain(std::iter::once(target))
+                .chain(symbol)
+                .chain(line.our_flags)
+                .collect(),
+            reasons: lacks.into_iter().chain(missing).collect(),
+            notes: line
+                .dropped
+                .iter()
+                .map(|(what, why)| format!("`{what}` is left out: {why}"))
+                .collect(),
+        })
+    }
+
+    /// Reads words by the tool's table.
+    ///
+    /// # Errors
+    /// Returns the flag that the tool does not have, or whose value is wrong.
+    pub(crate) fn parse(&self, words: &[String]) -> Result<LineBuilder, LineError> {
+        let mut line = LineBuilder::default();
+        let mut left = words.iter();
+        while let Some(word) = left.next() {
+            if word == "--" {
+                line.words.extend(left.cloned());
+                break;
+            }
+            let is_flag = word.len() > 1 && word.starts_with('-');
+            if !is_flag {
+                line.words.push(word.clone());
+                continue;
+            }
+            for (flag, attached, shown) in self.parse_word(word)? {
+                let value = match (flag.value, attached) {
+                    (None, None) => String::new(),
+                    // Switches may have a value in Go's `flag` package and in kingpin.
+                    (None, Some(said)) if said == "true" => String::new(),
+                    (None, Some(said)) if said == "false" => {
+                        line.typed_flags.push((flag.names[0], said));
+                        continue;
+                    }
+                    (None, Some(_)) => return Err(LineError::InvalidValue(shown)),
+                    (Some(form), attached) => {
+                        let value = attached.or_else(|| left.next().cloned());
+                        value
+                            .filter(|value| form.accepts(value))
+                            .ok_or_else(|| LineError::InvalidValue(shown.clone()))?
+                    }
+                };
+                line.typed_flags.push((flag.names[0], value.clone()));
+                add_meaning(&mut line, flag, shown, &value);
+            }
+        }
+        Ok(line)
+    }
+
+    /// Returns the flags of one word.
+    fn parse_word(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, LineError> {
+        let unknown = |shown: &str| LineError::UnknownFlag(shown.to_owned());
+        let find = |name: &str| self.flags.iter().find(|flag| flag.names.contains(&name));
+        let bare = word.trim_start_matches('-');
+        let dashes = word.len() - bare.len();
+        let (name, attached) = match bare.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (bare, None),
+        };
+        if dashes > 2 {
+            return Err(unknown(word));
+        }
+        if self.style == FlagStyle::Go || dashes == 2 {
+            let is_long = self.style == FlagStyle::Go || name.chars().count() > 1;
+            let flag = find(name).filter(|_| is_long);
+            let shown = format!("{}{name}", "-".repeat(dashes));
+            return flag
+                .map(|flag| vec![(flag, attached, shown.clone())])
+                .ok_or_else(|| unknown(&shown));
+        }
+        let mut found = Vec::new();
+        for (at, letter) in bare.char_indices() {
+            let shown = format!("-{letter}");
+            let end = at + letter.len_utf8();
+            let flag = find(&bare[at..end]).ok_or_else(|| unknown(&shown))?;
+            if flag.value.is_some() {
+                let rest = &bare[end..];
+                let rest = rest.strip_prefix('=').unwrap_or(rest);
+                found.push((flag, (!rest.is_empty()).then(|| rest.to_owned()), shown));
+                break;
+            }
+            found.push((flag, None, shown));
+        }
+        Ok(found)
+    }
+}
+
+/// Adds the translation of a single flag to `line`.
+fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &str) {
+    match flag.meaning {
+        FlagMeaning::OurFlag(ours, _)
+            if flag.value.is_none() && line.our_flags.iter().any(|word| word == ours) => {}
+        FlagMeaning::OurFlag(ours, unit) => {
+            line.add_switch(ours);
+            if flag.value.is_some() {
+                line.our_flags.push(with_unit_if_any(value, unit));
+            }
+        }
+        FlagMeaning::Words(words) => {
+            let filled = words.iter().map(|word| word.replace("{}", value));
+            line.our_flags.extend(filled);
+        }
+        FlagMeaning::Header(name) => line.add_field("-H", name, value),
+        FlagMeaning::Missing(why) => line.add_missing(shown, why),
+        FlagMeaning::Dropped(why) => line.add_dropped(shown, why),
+        FlagMeaning::Ignored | FlagMeaning::Deferred => {}
+    }
+}
+
+/// Our flags whose values may contain an environment variable after a colon.
+const FLAGS_WITH_VARIABLES: [&str; 3] = ["-H", "--metadata", "-u"];
+
+/// Escapes a `$` at the beginning of a value: other tools send the character, but we would replace the variable.
+fn escape_variables(ours: &mut [String]) {
+    for at in 1..ours.len() {
+        if !FLAGS_WITH_VARIABLES.contains(&&*ours[at - 1]) {
+            continue;
+        }
+        let Some((name, value)) = ours[at].split_once(':') else {
+            continue;
+        };
+        let begin = value.len() - value.trim_start().len();
+        if value[begin..].starts_with('$') {
+            ours[at] = format!("{name}:{}$${}", &value[..begin], &value[begin + 1..]);
+        }
+    }
+}
+
+/// Escapes each `$` after a `=` in the query of a URL, and a `$` at the start of the user name, which we would replace
+/// as variables.
+fn escape_url_variables(url: &str) -> String {
+    let (begin, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+    format!(
+        "{}{}",
+        begin.replace("://$", "://%24"),
+        query.replace("=$", "=%24")
+    )
+}
+
+/// Removes our flags that conflict with others although other tools allow them together: a CA if no certificate is
+/// checked, and a number of connections if each call has its own connection. With a rate, that number becomes the limit
+/// of calls in flight. For HTTP, the field `host` becomes `--host`, and fields that kept connections imply are removed.
+fn resolve_conflicts(command: &str, ours: &mut Vec<String>) {
+    escape_variables(ours);
+    let has = |flag: &str| ours.iter().any(|word| word == flag);
+    let (is_unchecked, is_cold, is_open) = (has("--insecure"), has("--cold"), has("--rate"));
+    if is_unchecked {
+        remove_flag(ours, "--ca");
+    }
+    if is_cold && is_open {
+        for word in ours.iter_mut() {
+            if word.as_str() == "--connections" {
+                *word = "--max-in-flight".to_owned();
+            }
+        }
+    } else if is_cold {
+        remove_flag(ours, "--connections");
+    }
+    if command != "http" {
+        return;
+    }
+    let is_implied = |field: &str| {
+        let field = field.to_ascii_lowercase();
+        field == "connection: keep-alive" || field == "te: trailers"
+    };
+    let implied = |ours: &[String]| {
+        ours.windows(2)
+            .position(|pair| pair[0] == "-H" && is_implied(&pair[1]))
+    };
+    while let Some(at) = implied(ours.as_slice()) {
+        ours.drain(at..at + 2);
+    }
+    for at in 1..ours.len() {
+        let host = match ours[at].split_once(':') {
+            Some((name, host)) if ours[at - 1] == "-H" && name.eq_ignore_ascii_case("host") => {
+                host.trim().to_owned()
+            }
+            _ => continue,
+        };
+        ours[at - 1] = "--host".to_owned();
+        ours[at] = host;
+    }
+}
+
+/// Removes every occurrence of a flag, each with its value.
+fn remove_flag(ours: &mut Vec<String>, flag: &str) {
+    while let Some(at) = ours.iter().position(|word| word == flag) {
+        let end = ours.len().min(at + 2);
+        ours.drain(at..end);
+    }
+}
+
+fn with_unit_if_any(value: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        value.to_owned()
+    } else {
+        with_unit(value, unit)
+    }
+}
+
+impl LineError {
+    /// Converts this to a usage error about a line of `tool`; `ours` is our command.
+    pub(crate) fn to_usage_error(&self, tool: &LineTool, ours: &str) -> UsageError {
+        let name = tool.name();
+        let help = format!("`plimsoll {ours} --help` lists our own flags");
+        match self {
+            LineError::UnknownFlag(flag) => {
+                UsageError::new(format_args!("{name}: unknown flag `{flag}`"), &help)
+            }
+            LineError::InvalidValue(flag) => UsageError::new(
+                format_args!("{name}: the value of `{flag}` is missing or invalid"),
+                &help,
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static TOOL: LineTool = LineTool {
+        names: &["tool run", "tool"],
+        style: FlagStyle::Gnu,
+        flags: &[
+            value(
+                &["c", "clients"],
+                ValueForm::Number,
+                FlagMeaning::OurFlag("--clients", ""),
+            ),
+            value(
+                &["z", "time"],
+                ValueForm::Seconds,
+                FlagMeaning::OurFlag("--duration", "s"),
+            ),
+            switch(&["k"], FlagMeaning::OurFlag("--insecure", "")),
+            switch(&["x"], FlagMeaning::Missing("nobody needs it")),
+        ],
+        reads_stdin: false,
+        marker_flags: &[&["c", "z"]],
+        finish: |line| line.take_target("http"),
+    };
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn clustered_and_attached_flags_are_read() {
+        for line in [
+            "-kc50 -z3 a:1",
+            "-k -c=50 --time=3 a:1",
+            "-c 50 -k -z 3s -- a:1",
+        ] {
+            let read = TOOL.translate("http", &words(line), None).expect(line);
+            assert_eq!(read.reasons, Vec::<String>::new(), "{line}");
+            let mut flags = read.words[2..].to_vec();
+            flags.sort();
+            let expected = ["--clients", "--duration", "--insecure", "3s", "50"];
+            assert_eq!(
+                (read.words[1].as_str(), flags),
+                ("http://a:1", expected.map(String::from).to_vec())
+            );
+        }
+    }
+
+    #[test]
+    fn lines_with_foreign_flags_or_values_are_refused() {
+        let read = |line: &str| TOOL.translate("http", &words(line), None).expect_err(line);
+        assert_eq!(read("-c 5 -q a"), LineError::UnknownFlag("-q".to_owned()));
+        assert_eq!(read("-c many a"), LineError::InvalidValue("-c".to_owned()));
+        assert_eq!(
+            read("--time 3x a"),
+            LineError::InvalidValue("--time".to_owned())
+        );
+        assert_eq!(read("-c"), LineError::InvalidValue("-c".to_owned()));
+    }
+
+    #[test]
+    fn nameless_line_needs_marker_flags() {
+        assert!(TOOL.recognises_line(&words("-c 5 -z 3 a")));
+        assert!(!TOOL.recognises_line(&words("-c 5 a")));
+        assert!(!TOOL.recognises_line(&words("-c 5 -z 3 --rate 5 a")));
+        let named = words("/usr/bin/tool run -c 5");
+        assert_eq!(TOOL.strip_name(&named), Some(&named[2..]));
+        assert_eq!(TOOL.strip_name(&words("-c tool")), None);
+    }
+
+    #[test]
+    fn variables_of_foreign_lines_stay_text() {
+        let mut ours = [
+            "-H",
+            "a: $B",
+            "-H",
+            "c: d$E",
+            "--metadata",
+            "f:$G",
+            "-u",
+            "h:$I",
+        ]
+        .map(str::to_owned);
+        escape_variables(&mut ours);
+        let escaped = [
+            "-H",
+            "a: $$B",
+            "-H",
+            "c: d$E",
+            "--metadata",
+            "f:$$G",
+            "-u",
+            "h:$$I",
+        ];
+        assert_eq!(ours, escaped.map(str::to_owned));
+        assert_eq!(
+            escape_url_variables("http://$A@b/$c?key=$D&e=f$g"),
+            "http://%24A@b/$c?key=%24D&e=f$g"
+        );
+    }
+
+    #[test]
+    fn metric_suffixes_are_read() {
+        let read = ["1", "1k", "2K", "3M", "1G", "k", "1x", ""].map(from_metric);
+        let (thousand, million) = (1_000, 1_000_000);
+        let expected = [1, thousand, 2 * thousand, 3 * million, 1_000 * million];
+        assert_eq!(read[..5], expected.map(Some));
+        assert_eq!(read[5..], [None; 3]);
+    }
+
+    #[test]
+    fn missing_counterparts_and_targets_are_reasons() {
+        let read = TOOL.translate("http", &words("-x"), None).expect("read");
+        assert_eq!(read.words, words("http URL"));
+        assert_eq!(
+            read.reasons,
+            [
+                "the URL is missing",
+                "`-x` has no counterpart: nobody needs it"
+            ]
+        );
+    }
+}

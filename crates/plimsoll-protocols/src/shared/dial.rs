@@ -1,0 +1,89 @@
+//! Connects to the first of several addresses that responds (RFC 8305 §5), and opens a tunnel through a
+//! proxy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::Address;
+use plimsoll_engine::transport::address::LocalResourceError;
+use plimsoll_engine::transport::tunnel::{ProxyHandshake, Tunnel, proxy_error};
+use plimsoll_model::plan::UnixSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+
+/// The recommended Connection Attempt Delay of RFC 8305 §8.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Tries the addresses in order: the next one when an attempt fails, or in parallel after [`ATTEMPT_DELAY`].
+///
+/// # Errors
+/// Returns the last address and its error if no address can be connected to.
+pub(crate) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
+    let mut left = addresses.iter().cloned();
+    let mut attempts = JoinSet::new();
+    let mut last = None;
+    loop {
+        if let Some(address) = left.next() {
+            attempts.spawn(async move {
+                let connected = connect(&address).await;
+                connected.map_err(|e| (address, e))
+            });
+        }
+        tokio::select! {
+            Some(attempt) = attempts.join_next() => match attempt {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(failed)) => last = Some(failed),
+                // Can't happen: an attempt neither panics nor is cancelled.
+                Err(_) => {}
+            },
+            () = tokio::time::sleep(ATTEMPT_DELAY), if left.len() > 0 => {}
+            else => break,
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        (nowhere.into(), io::ErrorKind::AddrNotAvailable.into())
+    }))
+}
+
+/// Asks the proxy to connect to the target.
+///
+/// # Errors
+/// Returns an error if the proxy refuses, could not connect, or is not a proxy.
+pub(crate) async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
+    let mut asked = Vec::new();
+    let mut opening = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
+    let mut answer = Vec::new();
+    loop {
+        proxy.write_all(&asked).await.map_err(|e| proxy_error(&e))?;
+        asked.clear();
+        // Reads byte by byte, so that no bytes of the target are consumed.
+        answer.push(proxy.read_u8().await.map_err(|e| proxy_error(&e))?);
+        let (taken, is_open) = opening.advance(&answer, &mut asked)?;
+        answer.drain(..taken);
+        if is_open {
+            return Ok(());
+        }
+    }
+}
+
+async fn connect(address: &Address) -> io::Result<TcpStream> {
+    match address {
+        Address::Tcp(address) => {
+            let connected = TcpStream::connect(address).await;
+            connected.map_err(|e| LocalResourceError::refine_connect_error(e, *address))
+        }
+        Address::Unix(socket) => {
+            let stream = match socket {
+                UnixSocket::Path(path) => UnixStream::connect(path).await?,
+                UnixSocket::Abstract(name) => UnixStream::connect(format!("\0{name}")).await?,
+            };
+            // A Unix stream socket reads and writes like a TCP socket, so tokio's TCP type can wrap it.
+            TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Exports: a run in the formats of other programs, a file for each format.
+
+pub mod aiperf;
+pub mod bencher;
+pub mod data;
+pub(crate) mod export;
+pub mod hdr_log;
+pub mod lines;
+pub mod ongoing;
+pub mod otlp;
+pub mod prometheus;
+pub mod s_time;
+pub mod spans;

@@ -1,0 +1,19 @@
+//! The sections that all reports share: tables, totals, times, errors and the sentence that answers first.
+
+pub(crate) mod addresses;
+pub(crate) mod answer;
+pub(crate) mod ends;
+pub(crate) mod errors;
+pub(crate) mod facts;
+pub(crate) mod measures;
+pub(crate) mod memory;
+pub(crate) mod overhead;
+pub(crate) mod profile;
+pub(crate) mod rotation;
+pub(crate) mod settled;
+pub(crate) mod shards;
+pub(crate) mod slowest;
+pub(crate) mod steps;
+pub(crate) mod table;
+pub(crate) mod times;
+pub(crate) mod totals;

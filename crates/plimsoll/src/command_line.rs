@@ -1,0 +1,13 @@
+//! The command line before a command runs: parsing, help, suggestions, and the command lines of other tools.
+
+pub(crate) mod arguments;
+pub(crate) mod foreign_lines;
+pub(crate) mod foreign_readings;
+pub(crate) mod foreign_words;
+pub(crate) mod guided;
+pub(crate) mod help;
+pub(crate) mod misread_flags;
+pub(crate) mod piped_report;
+pub(crate) mod single_dash;
+pub(crate) mod synonyms;
+pub(crate) mod variables;

@@ -1,0 +1,352 @@
+//! Parses the command line and records where each value came from.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Command};
+use plimsoll_model::formats::redaction;
+
+use crate::command_line::foreign_words;
+use crate::command_line::help;
+use crate::command_line::misread_flags;
+use crate::command_line::single_dash;
+use crate::command_line::synonyms;
+use crate::command_line::variables;
+use crate::commands::{self, Cli};
+use crate::failure::{Exit, Failure};
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::settings::flag_names;
+use crate::settings::origins::{FlagOrigins, Precedence};
+
+/// Former names of flags, accepted as aliases, with the current names.
+const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
+
+/// Parses the command line, with environment variables as defaults of flags.
+///
+/// # Errors
+/// Returns [`Exit::Done`] after printing help or the version, and [`Exit::Usage`] after printing a usage error.
+pub(crate) fn parse(
+    typed: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<(Cli, FlagOrigins), Exit> {
+    let reported = |failure: Failure| {
+        console::failure(&failure);
+        failure.exit()
+    };
+    let typed = foreign_words::translate(typed.into_iter().collect()).map_err(reported)?;
+    let checked = |(cli, origins, needed): ParsedArguments| match needed {
+        Some(failure) => Err(reported(failure)),
+        None => Ok((cli, origins)),
+    };
+    let command = commands::command_for_words(&typed);
+    let mistake = single_dash::failure(&command, &typed);
+    if let Some(failure) = mistake.or_else(|| misread_flags::failure(&command, &typed)) {
+        return Err(reported(failure));
+    }
+    if let Ok(parsed) =
+        parse_with_fallbacks(commands::command_for_words(&typed), &typed, environment)
+    {
+        note_renamed_flags(&typed);
+        variables::check(environment).map_err(reported)?;
+        return checked(parsed);
+    }
+    // The first parse failed. Parse again with all commands, because help and suggestions in errors name them.
+    let parsed = parse_with_fallbacks(commands::command(), &typed, environment).map_err(
+        |(error, stand_ins)| {
+            let error = synonyms::explain(error, &commands::command(), &typed);
+            print(&error);
+            if let Some(variable) = find_invalid_variable(&error, &typed, &stand_ins, environment) {
+                console::notice(format_args!(
+                    "note: the value comes from the environment variable {variable}"
+                ));
+            }
+            if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Done
+            }
+        },
+    )?;
+    checked(parsed)
+}
+
+/// Prints the current name of each flag that was typed by its former name.
+fn note_renamed_flags(typed: &[OsString]) {
+    for (old, new) in RENAMED_FLAGS {
+        let is_old = |word: &OsString| {
+            word.to_str().is_some_and(|word| {
+                word.strip_prefix(old)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            })
+        };
+        if typed.iter().any(is_old) {
+            console::notice(format_args!("note: `{old}` is called `{new}` now"));
+        }
+    }
+}
+
+/// The parsed command, its values' origins, and the failure of a flag whose value in an env file was rejected.
+type ParsedArguments = (Cli, FlagOrigins, Option<Failure>);
+
+/// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.
+fn print(error: &clap::Error) {
+    let plain = error.render().to_string();
+    match redaction::mask_urls(&plain) {
+        Cow::Borrowed(_) => drop(error.print()),
+        Cow::Owned(masked) if error.use_stderr() => console::print_line(masked),
+        Cow::Owned(masked) => drop(console::result(masked)),
+    }
+}
+
+/// Parses the command line with `command` and the fallback values of the environment.
+///
+/// # Errors
+/// Returns clap's error (help, version or a usage error) with the fallback values that were in use.
+fn parse_with_fallbacks(
+    command: Command,
+    typed: &[OsString],
+    environment: &Environment,
+) -> Result<ParsedArguments, (clap::Error, Fallbacks)> {
+    let mut stand_ins = BTreeMap::new();
+    let mut command = with_fallbacks(command, "", environment, &mut stand_ins);
+    let own = |word: &&OsString| *word != "--";
+    if typed.iter().take_while(own).any(|word| word == "-h") {
+        command = help::with_short_help(command);
+    }
+    let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
+        check_flag_positions(&matches)?;
+        let cli = Cli::from_matches(&matches)?;
+        let needed = rejected_value_failure(&command, "", &matches, environment);
+        Ok((cli, origins(&command, &matches, &stand_ins), needed))
+    });
+    parsed.map_err(|error| (error, stand_ins))
+}
+
+/// Rejects flags typed before a nested subcommand, which would have no effect.
+fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((outer, chosen)) = matches.subcommand() else {
+        return Ok(());
+    };
+    let Some((inner, _)) = chosen.subcommand() else {
+        return Ok(());
+    };
+    let is_typed = |id: &clap::Id| {
+        chosen.try_contains_id(id.as_str()).unwrap_or(false)
+            && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
+            // Global flags are exempt: they have the same effect at every position.
+            && !["progress", "quiet", "verbose", "trace", "log_format", "telemetry", "telemetry_header"].contains(&id.as_str())
+    };
+    match chosen.ids().find(|id| is_typed(id)) {
+        None => Ok(()),
+        Some(id) => Err(clap::Error::raw(
+            clap::error::ErrorKind::ArgumentConflict,
+            format!(
+                "`{}` of `plimsoll {outer}` can't be used with `{inner}`: write flags of `{inner}` after `{inner}`\n",
+                id.as_str().replace('_', "-")
+            ),
+        )),
+    }
+}
+
+/// Fallback values in use, by argument id: precedence and name of the variable.
+type Fallbacks = BTreeMap<String, (Precedence, String)>;
+
+/// Sets the value of a variable's alias, or a line of `.env`, as the default of an argument whose own variable is not
+/// set; clap ranks defaults below variables. `path` is the subcommand path without the program's name.
+fn with_fallbacks(
+    command: Command,
+    path: &str,
+    environment: &Environment,
+    found: &mut Fallbacks,
+) -> Command {
+    let command = command.mut_args(|arg| {
+        // A variable contains the values of a repeatable flag, one per line.
+        let several = matches!(arg.get_action(), ArgAction::Append);
+        let arg = if several && arg.get_value_delimiter().is_none() {
+            arg.value_delimiter('\n')
+        } else {
+            arg
+        };
+        let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
+        let Some(stand_in) = variable.and_then(|v| environment.fallback(&v, path)) else {
+            return arg;
+        };
+        let strength = if stand_in.from_file {
+            Precedence::File
+        } else {
+            Precedence::Alias
+        };
+        found.insert(arg.get_id().to_string(), (strength, stand_in.variable));
+        let is_secret = arg.is_hide_env_values_set();
+        arg.default_value(stand_in.value)
+            .hide_default_value(is_secret)
+    });
+    command.mut_subcommands(|sub| {
+        let path = format!("{path} {}", sub.get_name());
+        with_fallbacks(sub, path.trim_start(), environment, found)
+    })
+}
+
+/// Returns the error about a flag of the chosen command whose value in an env file was rejected. `path` is the
+/// subcommand path without the program's name.
+fn rejected_value_failure(
+    command: &Command,
+    path: &str,
+    matches: &ArgMatches,
+    environment: &Environment,
+) -> Option<Failure> {
+    if let Some((name, inner)) = matches.subcommand()
+        && let Some(chosen) = command.find_subcommand(name)
+    {
+        let path = format!("{path} {name}");
+        return rejected_value_failure(chosen, path.trim_start(), inner, environment);
+    }
+    let typed = Some(ValueSource::CommandLine);
+    let mut untyped = (command.get_arguments())
+        .filter(|arg| matches.value_source(arg.get_id().as_str()) != typed);
+    untyped.find_map(|arg| environment.rejected_value_failure(arg.get_env()?.to_str()?, path))
+}
+
+/// Returns where each flag value of the innermost subcommand came from.
+fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> FlagOrigins {
+    if let Some((name, inner)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        return origins(command, inner, stand_ins);
+    }
+    flag_names::set_command(command);
+    let mut origins = BTreeMap::new();
+    for arg in command.get_arguments() {
+        let id = arg.get_id().as_str();
+        let origin = match matches.value_source(id) {
+            None => continue,
+            Some(ValueSource::CommandLine) => (Precedence::CommandLine, String::new()),
+            Some(ValueSource::EnvVariable) => {
+                let variable = arg.get_env().unwrap_or_default();
+                (
+                    Precedence::Variable,
+                    variable.to_string_lossy().into_owned(),
+                )
+            }
+            _ => match stand_ins.get(id) {
+                Some(stand_in) => stand_in.clone(),
+                None => continue,
+            },
+        };
+        origins.insert(id.to_owned(), origin);
+    }
+    FlagOrigins(origins)
+}
+
+/// Returns the environment variable that an invalid value came from; `None` if the value was typed.
+fn find_invalid_variable(
+    error: &clap::Error,
+    typed: &[OsString],
+    stand_ins: &Fallbacks,
+    environment: &Environment,
+) -> Option<String> {
+    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let flag = argument.split([' ', '=']).next()?.to_owned();
+    let mut words = typed.iter().map(|word| word.to_string_lossy());
+    let is_typed = words.any(|word| word.split('=').next() == Some(&flag));
+    let id = flag.trim_start_matches('-').replace('-', "_");
+    if is_typed || !flag.starts_with("--") {
+        return None;
+    }
+    match stand_ins.get(&id) {
+        Some((_, variable)) => Some(variable.clone()),
+        None => {
+            // The flag may have been typed in its short form, so look for the value, not for the flag's name.
+            let variable = format!("PLIMSOLL_{}", id.to_uppercase());
+            let value = environment.get(&variable)?.value;
+            let wrong = error.get(ContextKind::InvalidValue)?;
+            (*wrong == ContextValue::String(value)).then_some(variable)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::command;
+
+    #[test]
+    fn clap_definition_passes_debug_assert() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn single_command_help_matches_full_tree() {
+        for mut among in command().get_subcommands().cloned() {
+            let words = ["plimsoll", among.get_name()].map(OsString::from);
+            let alone = commands::command_for_words(&words);
+            let alone: Vec<&Command> = alone.get_subcommands().collect();
+            assert_eq!(alone.len(), 1, "{}", among.get_name());
+            let help = alone[0].clone().render_long_help().to_string();
+            assert_eq!(help, among.render_long_help().to_string());
+        }
+    }
+
+    #[test]
+    fn every_flag_has_its_variable() {
+        fn check(command: &Command, path: &str) {
+            for arg in command
+                .get_arguments()
+                .filter(|arg| arg.get_long().is_some())
+            {
+                let long = arg.get_long().unwrap_or_default();
+                if ["help", "version"].contains(&long) {
+                    continue;
+                }
+                let name = long.replace('-', "_").to_uppercase();
+                assert_eq!(
+                    arg.get_env().and_then(|v| v.to_str()),
+                    Some(format!("PLIMSOLL_{name}").as_str()),
+                    "{path} --{long}"
+                );
+            }
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()));
+            }
+        }
+        check(&command(), "plimsoll");
+    }
+
+    /// Every command that makes a load can write its documents itself.
+    #[test]
+    fn load_commands_have_all_document_flags() {
+        fn check(command: &Command, path: &str) -> usize {
+            let has = |long: &str| command.get_arguments().any(|a| a.get_long() == Some(long));
+            let loads = has("connections");
+            for document in ["json", "junit", "markdown", "comment", "html"] {
+                assert!(!loads || has(document), "{path} --{document}");
+            }
+            let subs = command.get_subcommands();
+            subs.map(|sub| check(sub, &format!("{path} {}", sub.get_name())))
+                .sum::<usize>()
+                + usize::from(loads)
+        }
+        assert!(check(&command(), "plimsoll") > 10);
+    }
+
+    #[test]
+    fn every_help_text_starts_with_example() {
+        fn check(command: &Command, path: &str) {
+            let help = command
+                .get_before_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(help.starts_with("Example"), "{path}");
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()));
+            }
+        }
+        check(&command(), "plimsoll");
+    }
+}

@@ -1,0 +1,434 @@
+//! Translates command lines that name no Plimsoll command: those of other load tools, and a bare URL.
+//!
+//! A line of a tool that [`plimsoll_protocols::interface::foreign::command_lines`] knows is translated, and runs if
+//! each of its words has a counterpart. Otherwise the translation of the words that have one is printed, ready to
+//! paste, and nothing runs. The caller prints the translation of a line that runs.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+use plimsoll_model::{formats::input, formats::redaction};
+use plimsoll_protocols::registry;
+
+use crate::commands;
+use crate::failure::Failure;
+use crate::screen::console;
+
+/// Translates a line; `None` if it names a Plimsoll command, or is not a line of a known tool. `words` does not include
+/// the program's name.
+///
+/// # Errors
+/// When a word of another tool's line has no counterpart.
+pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+    let texts = words.iter().map(|word| word.to_str().map(str::to_owned));
+    let Some(texts) = texts.collect::<Option<Vec<String>>>() else {
+        return Ok(None);
+    };
+    let texts = with_script_tool(texts);
+    let is_bare = texts.first().is_some_and(|first| is_flag_or_url(first));
+    if is_bare && has_command(words) {
+        return Ok(None);
+    }
+    let is_named =
+        texts.first().map(String::as_str) != words.first().and_then(|word| word.to_str());
+    if let Some(line) = registry::find_foreign_line(&texts)
+        && (is_bare || is_named || !has_command(&words[..1]))
+    {
+        let stdin = line.tool.reads_stdin.then(piped_input).flatten();
+        let translated = line.translate(stdin)?;
+        let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
+        if translated.reasons.is_empty() {
+            for note in &translated.notes {
+                console::notice(note);
+            }
+            return Ok(Some(ours));
+        }
+        console::notice(format_args!(
+            "with Plimsoll: plimsoll {}",
+            shell_quoted(&ours)
+        ));
+        return Err(Failure::usage(
+            format_args!(
+                "this is a command line of {}: {}",
+                line.tool.name(),
+                translated.reasons.join("; ")
+            ),
+            "the line above is for Plimsoll, without the words that have no counterpart: run it as it is, or edit it",
+        ));
+    }
+    if !is_bare {
+        return Ok(None);
+    }
+    let command = texts
+        .iter()
+        .find_map(|text| registry::command_for_url(text));
+    Ok(command.map(|command| {
+        let command = OsString::from(command);
+        std::iter::once(command)
+            .chain(words.iter().cloned())
+            .collect()
+    }))
+}
+
+/// Tools whose scripts have these endings, which `plimsoll run` takes for plans.
+const SCRIPT_TOOLS: [(&str, &str); 3] = [(".js", "k6"), (".ts", "k6"), (".py", "locust")];
+
+/// Puts the name of the tool before a line such as `run --vus 5 script.js`.
+fn with_script_tool(mut texts: Vec<String>) -> Vec<String> {
+    if texts.first().is_none_or(|first| first != "run") {
+        return texts;
+    }
+    let tool = SCRIPT_TOOLS
+        .iter()
+        .find(|(end, _)| texts.iter().any(|text| text.ends_with(end)));
+    match tool {
+        Some((_, "locust")) => "locust".clone_into(&mut texts[0]),
+        Some((_, tool)) => texts.insert(0, (*tool).to_owned()),
+        None => {}
+    }
+    texts
+}
+
+fn is_flag_or_url(word: &str) -> bool {
+    word.starts_with('-') || word.contains("://")
+}
+
+/// Returns whether one of the words is a Plimsoll command.
+fn has_command(words: &[OsString]) -> bool {
+    commands::command_for_words(words)
+        .get_subcommands()
+        .next()
+        .is_some()
+        || words.iter().any(|word| word == "help")
+}
+
+/// Reads standard input to its end; `None` if it is a terminal, or can't be read.
+pub(crate) fn piped_input() -> Option<String> {
+    if io::stdin().is_terminal() {
+        return None;
+    }
+    input::read_stdin_to_string().ok()
+}
+
+/// Returns the words quoted for a shell, ready to paste. Passwords, and values of header fields that usually contain
+/// secrets, are replaced by `…`.
+pub(crate) fn shell_quoted(words: &[OsString]) -> String {
+    let shown = words.iter().enumerate().map(|(at, word)| {
+        let is_user = at > 0 && (words[at - 1] == "-u" || words[at - 1] == "--user");
+        let word = word.to_string_lossy();
+        let is_variable = |value: &str| {
+            let value = value.trim_start();
+            value.starts_with('$') && !value.starts_with("$$")
+        };
+        let is_name = |name: &str| {
+            name.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+        };
+        let word = match word.split_once(':') {
+            Some((user, password)) if is_user && !is_variable(password) => {
+                Cow::Owned(format!("{user}:…"))
+            }
+            Some((name, value))
+                if redaction::is_secret_name(name)
+                    && is_name(name)
+                    && !value.starts_with("//")
+                    && !is_variable(value) =>
+            {
+                Cow::Owned(format!("{name}: …"))
+            }
+            _ => word,
+        };
+        shell_words::quote(&word).into_owned()
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str) -> Option<String> {
+        let words = shell_words::split(line).expect("words of a shell");
+        let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        let ours = translate(&words).unwrap_or_else(|failure| panic!("{line}: {failure}"))?;
+        Some(shell_quoted(&ours))
+    }
+
+    /// A line of another tool, with what is piped into it; whether it runs, and without a part of it; ours.
+    struct Case {
+        theirs: String,
+        runs: bool,
+        has_notes: bool,
+        ours: String,
+    }
+
+    /// Reads `tests/foreign_lines.txt`. Each line of another tool is followed by its translation, after `=` if it runs,
+    ///, `~` (it runs without what
+    /// a notice names) or after `?` if it is only printed.
+    fn cases() -> Vec<Case> {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_lines.txt");
+        let text = std::fs::read_to_string(file).expect(file);
+        let mut lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut cases = Vec::new();
+        while let Some(theirs) = lines.next() {
+            let ours = lines.next().expect(theirs);
+            let (mark, ours) = ours.split_once(' ').expect(ours);
+            assert!(["=", "~", "?"].contains(&mark), "{theirs}: {mark}");
+            cases.push(Case {
+                theirs: theirs.to_owned(),
+                runs: mark != "?",
+                has_notes: mark == "~",
+                ours: ours.to_owned(),
+            });
+        }
+        cases
+    }
+
+    #[test]
+    fn lines_of_other_tools_become_ours() {
+        plimsoll_protocols::registry::register();
+        let cases = cases();
+        assert!(cases.len() >= 200, "{}", cases.len());
+        for case in cases {
+            let (theirs, ours) = (&case.theirs, &case.ours);
+            let mut words = shell_words::split(theirs).expect("words of a shell");
+            // The program that starts a script is not part of its line.
+            words.retain(|word| word != "python3");
+            let pipe = words.iter().position(|word| word == "|");
+            let input = pipe.map(|at| {
+                let before: Vec<String> = words.drain(..=at).collect();
+                before[1].clone()
+            });
+            let (line, reasons, notes) = match registry::find_foreign_line(&words) {
+                Some(line) => {
+                    let translated = line
+                        .translate(input)
+                        .unwrap_or_else(|e| panic!("{theirs}: {e:?}"));
+                    (
+                        translated.words.into_iter().map(OsString::from).collect(),
+                        translated.reasons,
+                        translated.notes,
+                    )
+                }
+                None => {
+                    let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+                    (
+                        super::translate(&words).expect(theirs).expect(theirs),
+                        Vec::new(),
+                        Vec::new(),
+                    )
+                }
+            };
+            assert_eq!(shell_quoted(&line), *ours, "{theirs}");
+            assert_eq!(reasons.is_empty(), case.runs, "{theirs}: {reasons:?}");
+            if case.runs {
+                assert_eq!(!notes.is_empty(), case.has_notes, "{theirs}: {notes:?}");
+            }
+        }
+    }
+
+    /// Every line that is suggested must be accepted.
+    #[test]
+    fn every_suggested_line_is_read_by_our_parser() {
+        plimsoll_protocols::registry::register();
+        for Case { theirs, ours, .. } in cases() {
+            let line = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
+            let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
+            let read = commands::command_for_words(&words).try_get_matches_from(&words);
+            let matches = read.unwrap_or_else(|error| panic!("{theirs}: {error}"));
+            let cli = commands::Cli::from_matches(&matches);
+            assert!(cli.is_ok(), "{theirs}: {ours}: {:?}", cli.err());
+        }
+    }
+
+    /// Describes the methods of the lines, so that no server is asked.
+    const PROTO: &str = "syntax = \"proto3\"; package a; import \"google/protobuf/struct.proto\";\n\
+        service B { rpc C(M) returns (M); }\n\
+        message M { google.protobuf.Value id = 1; google.protobuf.Value a = 2; google.protobuf.Value w = 3; }";
+
+    /// Each line that runs is a plan, as `--dry-run` would show it; files that it names may be missing.
+    #[test]
+    fn every_line_that_runs_is_a_plan() {
+        plimsoll_protocols::registry::register();
+        let dir = tempfile::tempdir().expect("a folder");
+        let proto_file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        let proto = proto_file("a.proto", PROTO);
+        let streams = proto_file("b.proto", &PROTO.replace("(M)", "(stream M)"));
+        let environment = crate::settings::environment::Environment::of(&[]);
+        let mut planned = 0;
+        for Case { theirs, ours, .. } in cases().into_iter().filter(|case| case.runs) {
+            // Stdin is that of the test.
+            if ours.contains("@-") {
+                continue;
+            }
+            // Secrets are not shown.
+            let shown = format!("plimsoll {}", ours.replace('…', "x"));
+            let mut line = shell_words::split(&shown).expect("words of a shell");
+            let names_files = ["--proto", "--descriptor-set"]
+                .iter()
+                .any(|flag| line.iter().any(|word| word == flag));
+            if line[1] == "grpc" && ours.contains("-m a.B") && !names_files {
+                let is_stream = ours.contains("--messages");
+                let file = if is_stream { &streams } else { &proto };
+                line.extend(["--proto".to_owned(), file.clone()]);
+            }
+            let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
+            let matches = commands::command_for_words(&words)
+                .try_get_matches_from(&words)
+                .unwrap_or_else(|error| panic!("{theirs}: {error}"));
+            let cli = commands::Cli::from_matches(&matches)
+                .unwrap_or_else(|error| panic!("{theirs}: {error}"));
+            let commands::ParsedCommand::Call(arguments) = cli.command else {
+                panic!("{theirs}: not a call");
+            };
+            if arguments.matches.subcommand().is_some() {
+                continue;
+            }
+            let origins = crate::settings::origins::FlagOrigins::default();
+            let plan =
+                commands::protocol_command::resolve_invocation(&arguments, &origins, &environment)
+                    .and_then(|call| {
+                        let source = crate::settings::problems::PlanSource::Flags;
+                        crate::load::planning::plan(&call.spec, &environment, &source)
+                    });
+            match plan {
+                Ok(_) => planned += 1,
+                Err(failure) => {
+                    let said = failure.to_string();
+                    assert!(
+                        ["can't read", "no such file", "not a directory"]
+                            .iter()
+                            .any(|missing| said.contains(missing)),
+                        "{theirs}: {ours}: {said}"
+                    );
+                }
+            }
+        }
+        assert!(planned > 180, "{planned}");
+    }
+
+    /// Compares a tool's table with the tool's own help, in which flags that take a value have a placeholder.
+    fn check_against_help(tool: &str, arguments: &[&str]) {
+        let printed = std::process::Command::new(tool).args(arguments).output();
+        let printed = printed.unwrap_or_else(|e| panic!("{tool}: {e}: `make setup` installs it"));
+        let help = String::from_utf8_lossy(&printed.stdout).into_owned();
+        let table = registry::find_foreign_line(&[tool.to_owned()])
+            .expect(tool)
+            .tool;
+        let mut checked = 0;
+        // Lines that are indented further continue a description.
+        let is_entry = |line: &&str| line.len() - line.trim_start().len() <= 8;
+        for line in help
+            .lines()
+            .filter(is_entry)
+            .map(str::trim_start)
+            .filter(|line| line.starts_with('-'))
+        {
+            // The flags and, in <>, a placeholder for a value end at two spaces.
+            let spelled = line.split("  ").next().unwrap_or_default();
+            let takes_value = spelled.contains("=<")
+                || spelled.contains("=(")
+                || spelled
+                    .split_whitespace()
+                    .any(|word| word.starts_with(['<', '[']));
+            let names = spelled
+                .split([' ', ',', '='])
+                .filter(|word| word.starts_with('-'));
+            let names: Vec<&str> = names.map(|word| word.trim_start_matches('-')).collect();
+            for flag in table
+                .flags
+                .iter()
+                .filter(|flag| flag.names().iter().any(|name| names.contains(name)))
+            {
+                assert_eq!(flag.takes_value(), takes_value, "{tool}: {line}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 25, "{tool}: {checked}");
+    }
+
+    #[test]
+    fn flags_of_curl_and_h2load_match_their_help() {
+        check_against_help("curl", &["--help", "all"]);
+        check_against_help("h2load", &["--help"]);
+    }
+
+    #[test]
+    fn scripts_behind_run_are_those_of_their_tools() {
+        plimsoll_protocols::registry::register();
+        for (line, said) in [
+            (
+                "run --vus 5 tests/foreign/k6.js",
+                "line of k6: tests/foreign/k6.js is a program",
+            ),
+            (
+                "run -f tests/foreign/locustfile.py -u 5",
+                "line of locust: what its users do",
+            ),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let failure = translate(&words).expect_err(line).to_string();
+            assert!(failure.contains(said), "{line}: {failure}");
+        }
+        assert_eq!(translated("run plan.toml --clients 5"), None);
+    }
+
+    #[test]
+    fn bare_urls_choose_command_by_scheme() {
+        plimsoll_protocols::registry::register();
+        for (line, ours) in [
+            ("http://a:1/b", Some("http http://a:1/b")),
+            ("https://a --rate 5", Some("http https://a --rate 5")),
+            (
+                "-X POST -d '{}' http://a",
+                Some("http -X POST -d {} http://a"),
+            ),
+            ("-q ws://a:1", Some("ws -q ws://a:1")),
+            ("grpcs://a:1 -m a.B/C", Some("grpc grpcs://a:1 -m a.B/C")),
+            ("sofa://a:1", Some("bolt sofa://a:1")),
+            ("session://a:1", Some("session session://a:1")),
+            ("ftp://a:1", None),
+            ("http http://a:1", None),
+            ("-q run http://a:1", None),
+            ("--version", None),
+            ("-h", None),
+            ("localhost:80", None),
+        ] {
+            assert_eq!(translated(line).as_deref(), ours, "{line}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_fields_are_not_printed() {
+        let line = "curl -H 'authorization: Bearer hush' -H 'x-a: b' http://a -u me:hush";
+        let shown = translated(line).expect("a line");
+        assert!(
+            !shown.contains("hush") && !shown.contains("bWU6"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("-H 'authorization: …' -H 'x-a: b' -u me:…"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn words_without_counterpart_are_named() {
+        let words = ["ab", "-w", "-n", "5", "http://a"].map(OsString::from);
+        let failure = translate(&words).expect_err("no counterpart").to_string();
+        assert!(
+            failure.starts_with("this is a command line of ab: `-w` has no counterpart"),
+            "{failure}"
+        );
+        let words = ["hey", "--vus", "3", "http://a"].map(OsString::from);
+        let failure = translate(&words).expect_err("no flag of hey").to_string();
+        assert!(failure.contains("unknown flag `--vus`"), "{failure}");
+    }
+}

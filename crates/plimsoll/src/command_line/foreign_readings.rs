@@ -1,0 +1,89 @@
+//! Reads lines that start with a Plimsoll command as those of other tools, and makes tips of them.
+
+use std::ffi::OsString;
+
+use clap::{Arg, Command};
+use plimsoll_protocols::registry::{self, LineReading, OwnFlag};
+
+use crate::command_line::foreign_lines::{piped_input, shell_quoted};
+
+/// Returns the readings of a line that starts with a Plimsoll command but has flags of other tools. `root` is the
+/// command tree; `words` does not include the program's name.
+pub(crate) fn readings(root: &Command, words: &[&str]) -> Vec<LineReading> {
+    let Some((name, rest)) = words.split_first() else {
+        return Vec::new();
+    };
+    let Some(command) = root.find_subcommand(name) else {
+        return Vec::new();
+    };
+    let rest: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
+    let lookup = |typed: &str| own_flag(command, typed).or_else(|| own_flag(root, typed));
+    registry::readings_for_command(name, &rest, &piped_input, &lookup)
+}
+
+/// Returns the number of flags in a line.
+pub(crate) fn count_flags(words: &[&str]) -> usize {
+    let is_flag = |word: &&&str| word.len() > 1 && word.starts_with('-');
+    words.iter().filter(is_flag).count()
+}
+
+/// Returns a flag of `command` by a typed word without its value.
+pub(crate) fn own_flag(command: &Command, typed: &str) -> Option<OwnFlag> {
+    let is_typed = |arg: &&Arg| match typed.strip_prefix("--") {
+        Some(long) => {
+            let aliases = arg.get_all_aliases();
+            arg.get_long() == Some(long) || aliases.is_some_and(|aliases| aliases.contains(&long))
+        }
+        None => {
+            let letter = typed.strip_prefix('-').and_then(|rest| rest.chars().next());
+            letter.is_some() && arg.get_short() == letter
+        }
+    };
+    let arg = command.get_arguments().find(is_typed)?;
+    let values = arg.get_num_args();
+    let is_optional = values.is_some_and(|range| range.min_values() == 0);
+    Some(OwnFlag {
+        long: format!("--{}", arg.get_long()?),
+        takes_value: arg.get_action().takes_values() && !is_optional,
+    })
+}
+
+/// The number of readings of one line that are shown.
+const MAX_READINGS: usize = 3;
+
+/// Returns the tip that shows the readings of a line; `None` without any.
+pub(crate) fn tip(readings: &[LineReading]) -> Option<String> {
+    let shown = readings.iter().take(MAX_READINGS).map(|reading| {
+        let ours = reading.translated.words.iter().map(OsString::from);
+        let ours: Vec<OsString> = ours.collect();
+        let mut tip = format!(
+            "as a line of {} it is: plimsoll {}",
+            reading.tool.name(),
+            shell_quoted(&ours)
+        );
+        for missing in &reading.translated.reasons {
+            tip += &format!("; {missing}");
+        }
+        tip
+    });
+    let shown: Vec<String> = shown.collect();
+    (!shown.is_empty()).then(|| shown.join("\n  "))
+}
+
+/// Returns the tip for a line that is wholly that of another tool, which its flags show.
+pub(crate) fn owned_tip(root: &Command, words: &[&str]) -> Option<String> {
+    let readings = readings(root, words);
+    let command = words.first().and_then(|name| root.find_subcommand(name))?;
+    // A flag that only the other tool has shows that the line is not ours.
+    let is_foreign = |word: &&str| {
+        let flag = word.split('=').next().unwrap_or(word);
+        word.len() > 1 && word.starts_with('-') && own_flag(command, flag).is_none()
+    };
+    let is_owned = readings.first().is_some_and(|reading| reading.is_owned)
+        || readings.len() == 1 && words.iter().any(is_foreign);
+    if is_owned && count_flags(words) > 1 {
+        tip(&readings)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,113 @@
+//! Refuses lines that our parser would read, but as something else than the tool does that they are typed for.
+//!
+//! `-d 10s` is the duration of wrk, and would be the body of a request here; `-k` keeps ab's connections, and would be
+//! a setting of TLS. [`crate::command_line::arguments`] asks before it parses a line.
+
+use std::ffi::OsString;
+
+use clap::Command;
+
+use crate::command_line::foreign_readings::{own_flag, owned_tip};
+use crate::command_line::synonyms::is_time;
+use crate::failure::Failure;
+
+/// Returns the failure of a line with such a flag.
+pub(crate) fn failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
+    let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
+    let command = root.find_subcommand(words.get(1)?)?;
+    let is_load =
+        |flag: &str, long: &str| own_flag(command, flag).is_some_and(|own| own.long == long);
+    let own = words.split(|word| *word == "--").next().unwrap_or_default();
+    if is_load("-d", "--data") && is_load("-X", "--method") {
+        let has_method = own
+            .iter()
+            .any(|word| word.starts_with("-X") || word.starts_with("--method"));
+        let time = value_of(own, "-d").filter(|value| !has_method && is_time(value));
+        if let Some(time) = time {
+            let tip = owned_tip(root, &words[1..]);
+            let tip = tip.unwrap_or_else(|| {
+                format!(
+                    "for a load of this length write --duration {time} (-z {time}); \
+                     for a request with this body write its method, too: -X POST -d {time}"
+                )
+            });
+            return Some(Failure::usage(
+                format_args!("-d {time}: a time, but -d is the body of the request here"),
+                &tip,
+            ));
+        }
+    }
+    let is_plain = |word: &&str| {
+        let scheme = word.split_once("://").map(|(scheme, _)| scheme);
+        scheme.is_some_and(|scheme| !scheme.ends_with('s'))
+    };
+    if is_load("-k", "--insecure") && own.contains(&"-k") && own.iter().any(is_plain) {
+        return Some(Failure::usage(
+            format_args!("-k: no certificate is checked over plaintext"),
+            &owned_tip(root, &words[1..])?,
+        ));
+    }
+    let users = value_of(own, "-u").filter(|value| value.parse::<u64>().is_ok())?;
+    Some(Failure::usage(
+        format_args!("-u {users}: a number, but -u is USER:PASSWORD here"),
+        &owned_tip(root, &words[1..])?,
+    ))
+}
+
+/// Returns the value of a short flag, attached or in the next word.
+fn value_of<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| {
+        word.strip_prefix(flag)
+            .is_some_and(|rest| rest.is_empty() || is_time(rest))
+    })?;
+    match &words[at][flag.len()..] {
+        "" => words.get(at + 1).copied(),
+        attached => Some(attached),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands;
+
+    #[test]
+    fn flags_with_other_meanings_are_asked_about() {
+        plimsoll_protocols::registry::register();
+        let refused = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let failure = failure(&commands::command(), &words)?;
+            let said = format!("{failure:?}").replace('│', " ");
+            Some(said.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        for (line, said) in [
+            ("plimsoll http -d1s http://a.test/", "--duration 1s"),
+            ("plimsoll http -d 10s http://a.test/", "-X POST -d 10s"),
+            (
+                "plimsoll http -c 20 -d 1s http://a.test/",
+                "as a line of wrk it is: plimsoll http http://a.test/ --clients 20 --duration 1s",
+            ),
+            (
+                "plimsoll http -n 100 -c 10 -k http://a.test/",
+                "as a line of ab it is: plimsoll http http://a.test/ --clients 10 --calls 100",
+            ),
+            (
+                "plimsoll http -u 10 -i 20 http://a.test/",
+                "a number, but -u",
+            ),
+        ] {
+            let text = refused(line).expect(line);
+            assert!(text.contains(said), "{line}: {text}");
+        }
+        for line in [
+            "plimsoll http -X POST -d 1s http://a.test/",
+            "plimsoll http -d text http://a.test/",
+            "plimsoll http -k https://a.test/ -n 5 -c 1",
+            "plimsoll http -u me:1 http://a.test/",
+            "plimsoll grpc -d 1s grpc://a.test:1",
+            "plimsoll run plan.toml",
+        ] {
+            assert_eq!(refused(line), None, "{line}");
+        }
+    }
+}

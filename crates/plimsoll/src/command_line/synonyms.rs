@@ -1,0 +1,670 @@
+//! Explains unknown flags that other tools have, and suggests Plimsoll's flag with the same meaning.
+//!
+//! clap suggests a flag of similar spelling (`--cert` for `--cacert`); this table suggests the flag with the same
+//! meaning. It is used in errors only. A name that has the same meaning in all other tools can be an alias where the
+//! flag is defined. [`crate::command_line::arguments`] calls this module.
+//!
+//! This file is long because it is a table of other tools' flags.
+
+use clap::Command;
+
+use crate::settings::flag_names;
+
+/// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first one that the command has is
+/// suggested. A placeholder such as `{N}` is replaced by the typed value, or shown without braces if there is none.
+type Synonym = (&'static [&'static str], &'static [&'static str]);
+
+/// Synonyms by subject: the load, the request, links, results.
+const SYNONYMS: &[Synonym] = &[
+    // Numbers of clients, calls, connections and threads.
+    (
+        &[
+            "vus",
+            "u",
+            "concurrency",
+            "users",
+            "num-users",
+            "virtual-users",
+            "workers-per-client",
+            "parallel",
+            "max-concurrency",
+            "num-clients",
+            "no-of-workers",
+        ],
+        &["--clients {N}"],
+    ),
+    (
+        &[
+            "iterations",
+            "i",
+            "num-requests",
+            "request-count",
+            "num-prompts",
+            "number",
+            "amount",
+            "max-requests",
+            "total-requests",
+            "num-calls",
+            "num",
+        ],
+        &["--calls {N}"],
+    ),
+    (
+        &["conns", "num-connections", "max-connections", "pool-size"],
+        &["--connections {N}"],
+    ),
+    (&["threads", "t", "cpus", "num-threads"], &["--workers {N}"]),
+    (&["max-concurrent-streams", "streams"], &["--clients {N}"]),
+    // Rate, duration and shape of the load.
+    (
+        &[
+            "R",
+            "r",
+            "q",
+            "qps",
+            "rps",
+            "tps",
+            "throughput",
+            "request-rate",
+            "requests-per-second",
+            "query-per-second",
+            "arrival-rate",
+            "target-rate",
+            "req-rate",
+            "load",
+        ],
+        &["--rate {N}/s"],
+    ),
+    (
+        &[
+            "time",
+            "D",
+            "benchmark-duration",
+            "run-time",
+            "runtime",
+            "test-time",
+            "time-limit",
+            "max-duration",
+            "seconds",
+        ],
+        &["--duration {TIME}"],
+    ),
+    (
+        &[
+            "warm-up-time",
+            "warm-up",
+            "warmup-time",
+            "warmup-duration",
+            "ramp-up",
+            "w",
+        ],
+        &["--warmup {TIME}"],
+    ),
+    // The value of these flags is a number of calls, which can't be converted to a time.
+    (&["skip-first", "skipFirst"], &["--warmup 5s"]),
+    (
+        &[
+            "stage",
+            "stages",
+            "load-schedule",
+            "load-step",
+            "ramp",
+            "spawn-rate",
+            "hatch-rate",
+            "step-load",
+        ],
+        &["--step 10s:100/s"],
+    ),
+    (
+        &["burst", "burst-rate", "burst-delay", "burstiness"],
+        &["--arrivals gamma=0.1"],
+    ),
+    (
+        &["poisson", "exponential", "jitter"],
+        &["--arrivals poisson"],
+    ),
+    (
+        &["arrival-pattern", "request-rate-mode", "distribution"],
+        &["--arrivals {SPACING}"],
+    ),
+    (
+        &["sleep", "think-time", "wait-time", "delay-between-calls"],
+        &["--think {TIME}"],
+    ),
+    (
+        &["max-inflight", "inflight", "max-pending", "limit"],
+        &["--max-in-flight {N}"],
+    ),
+    (
+        &["async", "latency-correction", "open-loop"],
+        &["--rate 100/s"],
+    ),
+    (
+        &["trace-file", "mooncake-trace", "access-log"],
+        &["--replay {FILE}"],
+    ),
+    // Timeouts, objectives and expected answers.
+    (
+        &[
+            "timeout",
+            "max-time",
+            "request-timeout",
+            "call-timeout",
+            "response-timeout",
+            "rpc-timeout",
+            "m",
+            "t",
+        ],
+        &["--deadline {TIME}"],
+    ),
+    (
+        &["dial-timeout", "connection-timeout"],
+        &["--connect-timeout {TIME}"],
+    ),
+    (
+        &[
+            "threshold",
+            "thresholds",
+            "slo",
+            "sla",
+            "assert",
+            "assertion",
+            "expect-latency",
+            "ensure",
+            "fail-on",
+        ],
+        &["--objective 'p99 < 10ms'"],
+    ),
+    (
+        &["max-error-rate", "error-threshold", "failure-rate"],
+        &["--objective 'errors < 0.1%'"],
+    ),
+    (
+        &["abort-on-fail", "abortOnFail", "fail-fast", "early-stop"],
+        &["--abort-after 5s"],
+    ),
+    (
+        &["expect-status", "status", "status-code", "ok-status"],
+        &["--expect {STATUS}"],
+    ),
+    (
+        &["expect-text", "expect-string", "contains"],
+        &["--expect-body {TEXT}"],
+    ),
+    // The request.
+    (&["request", "m", "http-method", "verb"], &["-X {VERB}"]),
+    (&["call", "rpc", "procedure", "service"], &["-m {METHOD}"]),
+    (
+        &["H", "header", "headers", "rpc-header"],
+        &["-H '{NAME: VALUE}'", "--metadata '{NAME: VALUE}'"],
+    ),
+    (
+        &["metadata", "m"],
+        &["--metadata '{NAME: VALUE}'", "-H '{NAME: VALUE}'"],
+    ),
+    (
+        &[
+            "u",
+            "user",
+            "a",
+            "auth",
+            "basic-auth",
+            "basic",
+            "userpass",
+            "username",
+            "password",
+        ],
+        &[
+            "-u {USER:PASSWORD}",
+            "-H 'authorization: $AUTH'",
+            "--metadata 'authorization: $AUTH'",
+        ],
+    ),
+    (
+        &["oauth2-bearer", "bearer", "token", "auth-token", "jwt"],
+        &[
+            "-H 'authorization: $TOKEN'",
+            "--metadata 'authorization: $TOKEN'",
+        ],
+    ),
+    (
+        &["api-key", "openai-api-key", "apikey"],
+        &["--api-key-env NAME", "-H 'authorization: $TOKEN'"],
+    ),
+    (
+        &["T", "content-type", "media-type", "mime"],
+        &["-H 'content-type: {TYPE}'"],
+    ),
+    (&["A", "accept"], &["-H 'accept: {TYPE}'"]),
+    (
+        &["user-agent", "U", "A"],
+        &["--user-agent {TEXT}", "-H 'user-agent: {TEXT}'"],
+    ),
+    (&["b", "cookie", "cookies", "C"], &["-H 'cookie: {COOKIE}'"]),
+    (&["e", "referer", "referrer"], &["-H 'referer: {URL}'"]),
+    (
+        &[
+            "b",
+            "body",
+            "payload",
+            "data-raw",
+            "data-ascii",
+            "json-body",
+            "message",
+            "post-data",
+        ],
+        &["-d {BODY}"],
+    ),
+    (
+        &[
+            "D",
+            "data-file",
+            "body-file",
+            "f",
+            "file",
+            "input",
+            "p",
+            "postfile",
+            "input-file",
+        ],
+        &["-d @{FILE}", "--rows {FILE}"],
+    ),
+    (
+        &["data-binary", "binary-file", "B", "protobuf"],
+        &["--data-binary @{FILE}", "-d @{FILE}"],
+    ),
+    (&["data-urlencode"], &["-d {BODY}"]),
+    (
+        &["form", "F", "multipart", "form-data"],
+        &["-F {NAME=VALUE}", "-d {BODY}"],
+    ),
+    (
+        &[
+            "follow",
+            "follow-redirects",
+            "max-redirects",
+            "max-redirs",
+            "redirect",
+        ],
+        &["-L"],
+    ),
+    (
+        &[
+            "csv",
+            "params",
+            "dataset",
+            "dataset-path",
+            "data-source",
+            "feeder",
+            "targets",
+            "urls",
+        ],
+        &["--rows {FILE}"],
+    ),
+    (&["script", "lua"], &["--rows {FILE}"]),
+    (
+        &["protoset", "descriptor", "descriptors"],
+        &["--descriptor-set {FILE}"],
+    ),
+    (
+        &[
+            "protoset-path",
+            "I",
+            "import-paths",
+            "proto-path",
+            "include",
+        ],
+        &["--import-path {DIR}"],
+    ),
+    (
+        &["reflect", "use-reflection", "server-reflection"],
+        &["--reflection"],
+    ),
+    (
+        &["enable-compression", "gzip", "compress"],
+        &["--compression gzip", "--compressed"],
+    ),
+    (
+        &["authority"],
+        &["--authority {AUTHORITY}", "--host {HOST}"],
+    ),
+    (
+        &["vhost", "host-header", "virtual-host"],
+        &["--host {HOST}", "--authority {AUTHORITY}"],
+    ),
+    (
+        &["h2", "http2", "h2c", "http2-prior-knowledge"],
+        &["--http-version 2"],
+    ),
+    (&["h1", "http1", "http1.1"], &["--http-version 1.1"]),
+    (
+        &["alpn", "no-tls-proto", "alpn-list"],
+        &["--http-version auto"],
+    ),
+    (&["sse", "stream-response", "streaming"], &["--stream sse"]),
+    (&["stream-interval"], &["--pace {TIME}"]),
+    (&["stream-call-count"], &["--messages {N}"]),
+    (&["stream-call-duration"], &["--stream-duration {TIME}"]),
+    (
+        &["max-msg-sz", "max-recv-message-size", "max-message-size"],
+        &["--max-message {SIZE}"],
+    ),
+    (&["max-body-size", "max-filesize"], &["--max-body {SIZE}"]),
+    // A language model.
+    (
+        &["model-name", "model-names", "served-model-name"],
+        &["--model {NAME}"],
+    ),
+    (
+        &[
+            "isl",
+            "input-len",
+            "random-input-len",
+            "synthetic-input-tokens-mean",
+            "input-tokens",
+        ],
+        &["--prompt-tokens {N}"],
+    ),
+    (
+        &[
+            "osl",
+            "output-len",
+            "random-output-len",
+            "output-tokens-mean",
+            "max-output-tokens",
+            "output-tokens",
+        ],
+        &["--max-tokens {N}"],
+    ),
+    (
+        &["extra-inputs", "extra-body", "extra-request-body"],
+        &["--extra {JSON}"],
+    ),
+    (&["endpoint-type", "backend"], &["--api {chat}"]),
+    (&["system-prompt"], &["--system {TEXT}"]),
+    (
+        &["num-turns", "session-turns-mean", "conversation-turns"],
+        &["--turns {N}"],
+    ),
+    // Connections and their security.
+    (
+        &[
+            "skipTLS",
+            "skip-tls",
+            "insecure-skip-tls-verify",
+            "no-verify",
+            "no-check-certificate",
+            "tls-skip-verify",
+            "insecure-skip-verify",
+            "skip-verify",
+        ],
+        &["--insecure"],
+    ),
+    (
+        &[
+            "cacert",
+            "CAfile",
+            "cafile",
+            "ca-file",
+            "root-certs",
+            "root-ca",
+            "ca-cert",
+            "tls-ca",
+            "truststore",
+            "capath",
+        ],
+        &["--ca {FILE}"],
+    ),
+    (
+        &["E", "client-cert", "certificate", "cert-file", "tls-cert"],
+        &["--cert {FILE}"],
+    ),
+    (
+        &[
+            "private-key",
+            "client-key",
+            "key-file",
+            "tls-key",
+            "keyfile",
+        ],
+        &["--key {FILE}"],
+    ),
+    (
+        &[
+            "sni",
+            "servername",
+            "cname",
+            "tls-server-name",
+            "server-hostname",
+        ],
+        &["--server-name {NAME}"],
+    ),
+    (
+        &[
+            "ciphers",
+            "ciphersuites",
+            "tls13-ciphers",
+            "cipher",
+            "cipher-suites",
+        ],
+        &["--suite {SUITE}"],
+    ),
+    (&["curves", "groups"], &["--group {GROUP}"]),
+    (&["tlsv1.3", "tls1.3", "tls1_3"], &["--tls-version 1.3"]),
+    (
+        &["tls-max", "min-tls", "tls-min-version"],
+        &["--tls-version {VERSION}"],
+    ),
+    (&["tlsv1.2", "tls1.2", "tls1_2"], &["--tls-version 1.2"]),
+    (&["pinnedpubkey", "fingerprint"], &["--pin {FINGERPRINT}"]),
+    (
+        &[
+            "session-tickets",
+            "reuse",
+            "tls-resume",
+            "session-resumption",
+        ],
+        &["--resume"],
+    ),
+    (&["crlfile", "crl-file"], &["--crl {FILE}"]),
+    (
+        &["keylog", "sslkeylogfile", "ssl-key-log"],
+        &["--key-log {FILE}"],
+    ),
+    (&["0rtt", "tls-early-data", "zero-rtt"], &["--early-data"]),
+    (
+        &[
+            "disable-keepalive",
+            "disableKeepAlives",
+            "no-keepalive",
+            "no-connection-reuse",
+            "new-connections",
+            "close",
+        ],
+        &["--cold"],
+    ),
+    (
+        &[
+            "connection-active-timeout",
+            "max-connection-age",
+            "max-conn-age",
+        ],
+        &["--connection-lifetime {TIME}"],
+    ),
+    (
+        &["requests-per-connection", "max-requests-per-connection"],
+        &["--calls-per-connection {N}"],
+    ),
+    (
+        &["connections-per-second", "conn-rate"],
+        &["--connect-rate {N}/s"],
+    ),
+    (
+        &[
+            "x",
+            "http-proxy",
+            "https-proxy",
+            "socks5",
+            "socks5-hostname",
+            "all-proxy",
+        ],
+        &["--proxy {URL}"],
+    ),
+    (&["connect-to"], &["--resolve NAME:PORT:ADDRESS"]),
+    (
+        &[
+            "interface",
+            "laddr",
+            "local-ips",
+            "local-address",
+            "source-ip",
+            "bind-address",
+        ],
+        &["--source {ADDRESS}"],
+    ),
+    (&["dns-ttl", "ttl"], &["--resolve-interval {TIME}"]),
+    // Results.
+    (
+        &[
+            "o",
+            "O",
+            "output",
+            "output-dir",
+            "result-dir",
+            "artifact-dir",
+            "output-artifact-dir",
+            "report-dir",
+            "save-result",
+        ],
+        &["--out {DIR}"],
+    ),
+    (
+        &["format", "output-format", "print-json", "json-output"],
+        &["--json"],
+    ),
+    (
+        &["summary-export", "export-json", "log-file", "result-file"],
+        &["--json"],
+    ),
+    (&["html-report", "report-html"], &["--html {FILE}"]),
+    (&["junit-xml", "junit-report", "xml"], &["--junit {FILE}"]),
+    (
+        &["record-requests", "save-detailed", "log-requests"],
+        &["--requests"],
+    ),
+    (&["random-seed", "rand-seed"], &["--seed {N}"]),
+    (
+        &["run-name", "test-name", "title", "tag"],
+        &["--name {NAME}"],
+    ),
+    (
+        &["no-tui", "no-progress", "disable-tqdm", "no-ui", "headless"],
+        &["--progress none"],
+    ),
+    (&["silent", "s"], &["--quiet"]),
+    (&["debug", "vv", "log-level"], &["--verbose"]),
+    (&["plan-only", "check", "validate"], &["--dry-run"]),
+    (&["save-config", "export-plan"], &["--save-plan {FILE}"]),
+];
+
+/// Flags of Plimsoll without a value whose names take a number in other tools, with that flag's counterpart.
+const NUMBERED_SWITCHES: [(&str, &str); 2] =
+    [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
+
+/// Flags of other tools without a counterpart in Plimsoll, with the reason.
+const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
+    (
+        &["retry", "retries", "max-retries", "retry-delay"],
+        "a call that fails is counted, and not made again",
+    ),
+    (
+        &[
+            "latency",
+            "latencies",
+            "percentiles",
+            "u_latency",
+            "histogram",
+            "L",
+            "l",
+        ],
+        "leave it out, since each report has the percentiles",
+    ),
+];
+
+/// Returns the innermost command that was typed.
+pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
+    let mut found = command;
+    for word in words.iter().skip(1) {
+        found = found.find_subcommand(word).unwrap_or(found);
+    }
+    found
+}
+
+/// Returns the counterpart of an unknown flag, with the value that was typed; `None` if there is none.
+pub(crate) fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+    let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
+    let value = values::value_of(unknown, words);
+    let ours = fitting(command, name, value)?;
+    let value = value.filter(|_| !values::is_secret(ours));
+    Some(values::fill_in(ours, value))
+}
+
+/// Returns the counterpart of a flag that the command has and the value fits.
+fn fitting(command: &Command, name: &str, value: Option<&str>) -> Option<&'static str> {
+    candidates(name).find(|ours| has_all(command, ours) && values::fits(ours, value))
+}
+
+pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
+    let known = SYNONYMS
+        .iter()
+        .filter(move |(theirs, _)| theirs.contains(&name));
+    known.flat_map(|(_, ours)| ours.iter().copied())
+}
+
+/// Returns whether `command` has the flags that a text names.
+fn has_all(command: &Command, text: &str) -> bool {
+    let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
+    let short = shorts
+        .find(|word| word.len() == 1)
+        .and_then(|word| word.chars().next());
+    let has_short = |short| {
+        command
+            .get_arguments()
+            .any(|arg| arg.get_short() == Some(short))
+    };
+    let has_long = |flag: &str| {
+        let longs = command.get_arguments().filter_map(clap::Arg::get_long);
+        let is_global = ["--progress", "--quiet", "--verbose"].contains(&flag);
+        is_global
+            || longs
+                .map(|long| format!("--{long}"))
+                .any(|long| long == flag)
+    };
+    short.is_none_or(has_short) && flag_names::mentioned_flags(text).all(has_long)
+}
+
+/// Finds a flag of [`NUMBERED_SWITCHES`] followed by a number; returns the two words and their counterpart.
+fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)> {
+    words.windows(2).find_map(|pair| {
+        let (flag, ours) = NUMBERED_SWITCHES
+            .iter()
+            .find(|(flag, _)| pair[0] == *flag)?;
+        let is_number = pair[1].chars().all(|c| c.is_ascii_digit());
+        (is_number && has_all(command, ours)).then(|| {
+            (
+                format!("{flag} {}", pair[1]),
+                values::fill_in(ours, Some(pair[1])),
+            )
+        })
+    })
+}
+
+mod tips;
+mod values;
+mod whole_line;
+
+pub(crate) use tips::explain;
+pub(crate) use values::is_time;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Replaces all flags of other tools in a line by their counterparts, so that the line can be pasted.
+
+use std::ffi::OsString;
+
+use clap::Command;
+
+use super::{NUMBERED_SWITCHES, WITHOUT_COUNTERPART, fitting, values};
+use crate::command_line::foreign_lines::shell_quoted;
+use crate::command_line::foreign_readings::own_flag;
+use crate::commands;
+
+/// The file that other tools write their output to where nobody wants it.
+const NO_OUTPUT: &str = "/dev/null";
+
+/// Returns the line with the counterparts of the flags that its command does not have, quoted for a shell; `None` if a
+/// flag has none, or if our parser would refuse the result. `words` begins with the program's name.
+pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
+    let (program, rest) = words.split_first()?;
+    let (name, rest) = rest.split_first()?;
+    let command = root.find_subcommand(name)?;
+    let mut ours = vec![(*name).to_owned()];
+    let mut left = rest.iter().copied().peekable();
+    while let Some(word) = left.next() {
+        if word == "--" {
+            ours.push(word.to_owned());
+            ours.extend(left.map(str::to_owned));
+            break;
+        }
+        if word.len() < 2 || !word.starts_with('-') {
+            ours.push(word.to_owned());
+            continue;
+        }
+        let (flag, attached) = split_word(word);
+        let next = left.peek().copied();
+        let value =
+            attached.or(next.filter(|next| !next.starts_with('-') && !next.contains("://")));
+        let is_count = value.is_some_and(|value| value.bytes().all(|b| b.is_ascii_digit()));
+        let numbered = NUMBERED_SWITCHES
+            .iter()
+            .find(|(switch, _)| *switch == word && is_count);
+        let own = own_flag(command, flag).or_else(|| own_flag(root, flag));
+        if let Some(own) = own.filter(|_| numbered.is_none()) {
+            ours.push(word.to_owned());
+            if own.takes_value && attached.is_none() {
+                ours.extend(left.next().map(str::to_owned));
+            }
+            continue;
+        }
+        let bare = flag.trim_start_matches('-');
+        let counterpart = numbered
+            .map(|(_, ours)| *ours)
+            .or_else(|| fitting(command, bare, value));
+        let takes_value = if let Some(text) = counterpart {
+            let filled = values::fill_in(text, value);
+            ours.extend(shell_words::split(&filled).ok()?);
+            values::placeholder(text).is_some() || values::is_example(text)
+        } else if value == Some(NO_OUTPUT) {
+            true
+        } else {
+            let mut without = WITHOUT_COUNTERPART.iter();
+            without.find(|(names, _)| names.contains(&bare))?;
+            is_count
+        };
+        if takes_value && attached.is_none() && value.is_some() {
+            left.next();
+        }
+    }
+    let ours: Vec<OsString> = ours.into_iter().map(OsString::from).collect();
+    let program = std::iter::once(OsString::from(program));
+    let line: Vec<OsString> = program.chain(ours.iter().cloned()).collect();
+    let matches = commands::command_for_words(&line).try_get_matches_from(&line);
+    commands::Cli::from_matches(&matches.ok()?).ok()?;
+    Some(shell_quoted(&ours))
+}
+
+/// Splits a typed flag from a value that is attached to it.
+fn split_word(word: &str) -> (&str, Option<&str>) {
+    if word.starts_with("--") {
+        return match word.split_once('=') {
+            Some((flag, value)) => (flag, Some(value)),
+            None => (word, None),
+        };
+    }
+    let end = word.char_indices().nth(2).map_or(word.len(), |(at, _)| at);
+    let (flag, value) = word.split_at(end);
+    (flag, Some(value).filter(|value| !value.is_empty()))
+}

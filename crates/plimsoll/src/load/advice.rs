@@ -1,0 +1,206 @@
+//! Advises what to do when no connection could be opened; used in the error that ends the command.
+
+use plimsoll_model::Outcome;
+use plimsoll_model::spec::{is_unix_socket, schemes_for_url};
+
+use crate::settings::flag_names;
+
+/// Returns the most likely remedy in a sentence, naming flags of the current command. `url` is the target's URL;
+/// `of_protocol` is the advice that the target's protocol gives.
+pub(crate) fn connect_failure_advice(
+    outcome: Outcome,
+    url: &str,
+    of_protocol: Option<&'static str>,
+) -> String {
+    let (plain, secured) = schemes_for_url(url);
+    let socket = is_unix_socket(url);
+    let rest = if socket { "+unix:" } else { "://" };
+    let text = of_protocol.unwrap_or_else(|| template(outcome, socket));
+    let text = text
+        .replace("{plain}", &format!("{plain}{rest}"))
+        .replace("{secured}", &format!("{secured}{rest}"));
+    flag_names::fill_in_flags(&text)
+}
+
+/// Returns the advice, with placeholders for URL schemes (`{plain}`) and for the flags of plan keys (`{tls.ca}`).
+fn template(outcome: Outcome, socket: bool) -> &'static str {
+    match outcome {
+        Outcome::ConnectRefused | Outcome::ConnectFailed if socket => {
+            "is the server running, and is the path right?"
+        }
+        Outcome::TlsNotTls if socket => {
+            "a plaintext server? Then write the target without a secured scheme, and omit the TLS flags"
+        }
+        Outcome::ConnectRefused => "is the server running, and are host and port right?",
+        Outcome::ConnectTimeout => {
+            "is it the right port, and {plain} (plaintext) or {secured} (TLS) as the server speaks? {load.connect_timeout} gives a slow server more time"
+        }
+        Outcome::TlsUnknownCa => {
+            "give the CA that signed the server's certificate, or a self-signed one itself, with {tls.ca}"
+        }
+        Outcome::TlsCertificateExpired => {
+            "renew the server's certificate; if it is valid, this machine's clock is wrong"
+        }
+        Outcome::TlsCertificateNotYetValid => {
+            "wait until the server's certificate becomes valid; if it already is, this machine's clock is wrong"
+        }
+        Outcome::TlsCertificateRevoked => {
+            "give the server a certificate that is not revoked; {tls.crl} names the list that was checked"
+        }
+        Outcome::TlsNameMismatch => {
+            "use a host name from the server's certificate in the URL, or give it with {tls.server_name}"
+        }
+        Outcome::TlsClientCertificateRequired => {
+            "give a client certificate with {tls.cert} and {tls.key}"
+        }
+        Outcome::TlsClientCertificateRejected => {
+            "give a client certificate of a CA that the server trusts, and that has not expired, with {tls.cert} and {tls.key}"
+        }
+        Outcome::TlsNotTls => "a plaintext server? Then write the target with {plain}",
+        Outcome::TlsVersion => {
+            "allow a TLS version that the server supports with {tls.versions}, or allow this one on the server"
+        }
+        Outcome::TlsNoCommonParameters => {
+            "allow a cipher suite and a key-exchange group that both ends support ({tls.suites}, {tls.groups}); a server whose only key is RSA-PSS, Ed448 or DSA needs another key: these are not supported"
+        }
+        Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
+            "the server's log may say more; -v shows what was seen here"
+        }
+        Outcome::NoDescriptors => "raise `ulimit -n`, or use fewer connections",
+        Outcome::NoPorts => {
+            "give more local addresses of this machine with {load.source_addresses}"
+        }
+        Outcome::NoSocket => {
+            "fix the named problem of this machine; addresses in {load.source_addresses} must belong to it"
+        }
+        _ => {
+            "is the server running, is the address right, and is it {plain} (plaintext) or {secured} (TLS)?"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::Plan;
+    use plimsoll_model::spec;
+    use plimsoll_protocols::registry;
+
+    use super::*;
+    use crate::commands;
+    use crate::load::planning;
+    use crate::settings::environment::Environment;
+    use crate::settings::problems::PlanSource;
+
+    /// Returns a plan with this target and call.
+    fn plan(target: &str, call: &str) -> Plan {
+        registry::register();
+        let load = "[load]\nclients = 1\ncalls = 1\n";
+        let spec = spec::read(&format!("target = \"{target}\"\n{call}\n{load}"));
+        planning::plan(
+            &spec.expect("a plan"),
+            &Environment::default(),
+            &PlanSource::Flags,
+        )
+        .expect("resolved")
+    }
+
+    fn grpc() -> Plan {
+        plan(
+            "grpc://h:1",
+            "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"",
+        )
+    }
+
+    fn http() -> Plan {
+        plan("http://h:1/x", "[call.http]")
+    }
+
+    fn session() -> Plan {
+        plan("session://h:1", "[call.session]\nsocket = \"ws://h:2\"")
+    }
+
+    /// Outcome of a server that speaks another HTTP version.
+    const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
+
+    #[test]
+    fn advice_uses_schemes_of_target_protocol() {
+        for (outcome, url, plan, text) in [
+            (
+                Outcome::ConnectTimeout,
+                "grpc://h:1",
+                grpc(),
+                "grpc:// (plaintext) or grpcs:// (TLS)",
+            ),
+            (
+                Outcome::ConnectTimeout,
+                "http://h:1/x",
+                http(),
+                "http:// (plaintext) or https:// (TLS)",
+            ),
+            (
+                Outcome::Reset,
+                "https://h:1",
+                http(),
+                "is it http:// (plaintext) or https:// (TLS)",
+            ),
+            (
+                Outcome::TlsNotTls,
+                "https://h:1",
+                session(),
+                "write the target with http://",
+            ),
+            (
+                NOT_SPOKEN,
+                "http://h:1",
+                http(),
+                "--http-version (call.http.version), such as 1.1",
+            ),
+            (
+                Outcome::TlsAlpn,
+                "https://h:1",
+                session(),
+                "offer HTTP/1.1 by ALPN",
+            ),
+            (
+                NOT_SPOKEN,
+                "grpc://h:1",
+                grpc(),
+                "write the target with grpcs://",
+            ),
+            (
+                Outcome::TlsAlpn,
+                "grpcs://h:1",
+                grpc(),
+                "are host and port those",
+            ),
+        ] {
+            let advice =
+                connect_failure_advice(outcome, url, registry::connect_advice(&plan, outcome));
+            assert!(advice.contains(text), "{outcome:?} {url}: {advice}");
+        }
+    }
+
+    /// Every key named in advice has a flag; for commands without that flag the key is shown alone.
+    #[test]
+    fn advice_mentions_only_existing_flags() {
+        let command = commands::command();
+        let plans = [grpc(), http(), session()];
+        for outcome in Outcome::all() {
+            let of_protocols = plans
+                .iter()
+                .map(|plan| registry::connect_advice(plan, outcome));
+            let of_all = [false, true].map(|socket| template(outcome, socket));
+            for text in of_protocols.flatten().chain(of_all) {
+                let text = text.replace("{plain}", "").replace("{secured}", "");
+                for sub in command.get_subcommands() {
+                    let has = |flag: &str| flag_names::is_of(sub, flag);
+                    let advice = flag_names::fill_in_flags_with(&text, has);
+                    assert!(!advice.contains(['{', '}']), "{outcome:?}: {advice}");
+                    for flag in flag_names::mentioned_flags(&advice) {
+                        assert!(has(flag), "{} {outcome:?}: {advice}", sub.get_name());
+                    }
+                }
+            }
+        }
+    }
+}

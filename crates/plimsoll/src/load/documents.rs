@@ -1,0 +1,500 @@
+//! Writes documents of a run directory for other programs when a command ends, or later with `report`.
+
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::formats::input;
+use plimsoll_model::formats::output;
+use plimsoll_model::runs::lanes::LanesRecord;
+use plimsoll_model::runs::run::{self, Run, RunError};
+use plimsoll_model::search::SearchRecord;
+use plimsoll_report::html::{self, RunView};
+use plimsoll_report::{comment, json, junit, markdown};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::screen::console;
+use crate::settings::environment::Environment;
+use crate::telemetry::spans::{self, SPANS_FLAG, SpanFlags};
+
+/// Environment variable with the path of the job summary (Markdown) in GitHub Actions.
+const JOB_SUMMARY_VARIABLE: &str = "GITHUB_STEP_SUMMARY";
+
+/// Flags for documents that other programs read.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DocumentFlags {
+    /// Print the result as JSON.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// Write objectives, gates and validity as JUnit XML ("-": stdout).
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    junit: Option<PathBuf>,
+
+    /// Write a summary in Markdown ("-": stdout).
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    markdown: Option<PathBuf>,
+
+    /// Write a comment for a pull request ("-": stdout).
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    comment: Option<PathBuf>,
+
+    /// Write a page in HTML ("-": stdout). It needs no network.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) spans: SpanFlags,
+}
+
+/// `--json`, for commands whose output a program may read.
+#[derive(Debug, Args)]
+pub(crate) struct JsonFlag {
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl JsonFlag {
+    /// Prints `document` with `--json`, otherwise `text`.
+    ///
+    /// # Errors
+    /// When stdout can't be written to.
+    pub(crate) fn result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
+        if self.json {
+            console::result(format_args!("{document}\n"))
+        } else {
+            console::result(format_args!("{text}\n"))
+        }
+    }
+}
+
+/// What is printed to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StdoutContent {
+    /// Tables for the user.
+    Tables,
+    /// A document for programs, printed when the command ends.
+    Document,
+}
+
+/// Directories of runs, lanes, searches and ladders that a command has created, without runs of a search or ladder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OutputDirs(Arc<Mutex<Vec<PathBuf>>>);
+
+impl OutputDirs {
+    /// Adds a directory. If it is in `runs/`, `runs/LATEST` names it from now on.
+    pub(crate) fn add(&self, dir: &Path) {
+        write_latest_file(dir);
+        let mut dirs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        dirs.push(dir.to_owned());
+    }
+
+    fn dirs(&self) -> Vec<PathBuf> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// File in `runs/` with the name of the newest directory. It is not a symbolic link, because some tools for copies,
+/// archives and uploads lose links.
+const LATEST_FILE: &str = "LATEST";
+
+/// Maximum size of `LATEST`, bytes: longer than any file name.
+const MAX_LATEST_BYTES: u64 = 4 << 10;
+
+/// Writes the name of `dir` into `runs/LATEST` if `dir` is in `runs/`. A failure to write is ignored: `LATEST` then
+/// still names an earlier run.
+pub(crate) fn write_latest_file(dir: &Path) {
+    let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return;
+    };
+    if folder.file_name().is_some_and(|name| name == "runs") {
+        let mut line = name.to_owned();
+        line.push("\n");
+        let latest = folder.join(LATEST_FILE);
+        if let Err(e) = output::write(&latest, line.as_encoded_bytes()) {
+            console::notice(format_args!(
+                "can't write {}: {e}: this run is {}",
+                latest.display(),
+                dir.display()
+            ));
+        }
+    }
+}
+
+/// Returns the directory that an argument names; `LATEST` and `runs/LATEST` name the newest directory in `runs/`.
+pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
+    if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
+        return typed.to_owned();
+    }
+    let short = (typed == Path::new(LATEST_FILE)).then(|| Path::new("runs").join(LATEST_FILE));
+    let files = std::iter::once(typed.to_owned()).chain(short);
+    let mut names = files.filter_map(|file| {
+        let name = input::entry_to_string(&file, MAX_LATEST_BYTES).ok()?;
+        // Use only the last component of the name, so that it can't lead to another folder.
+        let name = Path::new(name.trim()).file_name()?;
+        Some(file.with_file_name(name))
+    });
+    names.next().unwrap_or_else(|| typed.to_owned())
+}
+
+impl DocumentFlags {
+    pub(crate) fn stdout_content(&self) -> StdoutContent {
+        if self.json || self.files().any(|(_, file)| is_stdout(file)) {
+            StdoutContent::Document
+        } else {
+            StdoutContent::Tables
+        }
+    }
+
+    /// Returns the document flags that are set, with their files.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let all = [
+            ("--junit", self.junit.as_deref()),
+            ("--markdown", self.markdown.as_deref()),
+            ("--comment", self.comment.as_deref()),
+            ("--html", self.html.as_deref()),
+            (SPANS_FLAG, self.spans.file()),
+        ];
+        all.into_iter()
+            .filter_map(|(flag, file)| Some((flag, file?)))
+    }
+
+    /// # Errors
+    /// When two documents would be mixed on stdout, or a file can't be created. Checked before the load starts.
+    pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
+        let json = self.json.then(|| "--json".to_owned());
+        let files = self.files().filter(|(_, file)| is_stdout(file));
+        let files = files.map(|(flag, _)| format!("{flag} -"));
+        let to_stdout: Vec<String> = json.into_iter().chain(files).collect();
+        if let [first, second, ..] = &to_stdout[..] {
+            return Err(Failure::usage(
+                format_args!("{first} and {second} both write to stdout"),
+                "write one of them to a file, such as --junit junit.xml",
+            ));
+        }
+        self.spans.check(environment)?;
+        for (flag, file) in self.files().filter(|(_, file)| !is_stdout(file)) {
+            let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
+            if folder.is_some_and(|folder| !folder.is_dir()) {
+                return Err(Failure::usage(
+                    format_args!("{flag}: there is no folder for {}", file.display()),
+                    "make the folder first, or give another file",
+                ));
+            }
+            if file.is_dir() {
+                return Err(Failure::usage(
+                    format_args!("{flag}: {} is a folder", file.display()),
+                    "give the file to write",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the paths that the pull request comment refers to for details: the directories and the other documents.
+    fn result_paths(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
+        let others = self.files().filter(|(flag, _)| *flag != "--comment");
+        let others = others.filter(|(_, file)| !is_stdout(file));
+        let others = others.map(|(_, file)| file.to_owned());
+        dirs.iter().cloned().chain(others).collect()
+    }
+
+    /// Returns whether any document file is requested.
+    pub(crate) fn writes_any(&self) -> bool {
+        self.files().next().is_some()
+    }
+
+    /// Returns whether a requested document shows times.
+    pub(crate) fn shows_times(&self) -> bool {
+        self.json || self.markdown.is_some() || self.html.is_some()
+    }
+
+    /// Writes the requested document files, except JSON; returns whether any were requested. `contents` was loaded
+    /// from `dirs`; `overhead_over` is as for [`ReportContents::print_json`].
+    ///
+    /// # Errors
+    /// When a directory can't be read, or a file can't be written.
+    pub(crate) fn write(
+        &self,
+        contents: &ReportContents,
+        dirs: &[PathBuf],
+        overhead_over: Option<Duration>,
+    ) -> Result<bool, Failure> {
+        for (flag, file) in self.files() {
+            let text = match flag {
+                "--junit" => contents.junit(),
+                "--markdown" => contents.markdown(overhead_over),
+                "--comment" => contents.comment(&self.result_paths(dirs)),
+                SPANS_FLAG => spans::lines(contents.single_runs(flag)?),
+                _ => page(dirs, overhead_over)?,
+            };
+            write_text(flag, file, text)?;
+        }
+        Ok(self.writes_any())
+    }
+
+    /// Writes the document files of the directories that a command has created, prints the JSON, and appends to the
+    /// job summary of GitHub Actions.
+    ///
+    /// # Errors
+    /// As for [`DocumentFlags::write`].
+    pub(crate) fn deliver(
+        &self,
+        made: &OutputDirs,
+        environment: &Environment,
+    ) -> Result<(), Failure> {
+        let dirs = made.dirs();
+        let summary = environment.value(JOB_SUMMARY_VARIABLE);
+        let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
+        let asked = self.json || self.writes_any() || self.spans.collector().is_some();
+        if dirs.is_empty() || summary.is_none() && !asked {
+            return Ok(());
+        }
+        let contents = ReportContents::of(&dirs)?;
+        if self.json {
+            contents.print_json(None)?;
+        }
+        self.write(&contents, &dirs, None)?;
+        // A failure to export spans does not change the exit code.
+        if self.spans.collector().is_some()
+            && let Err(refused) = contents
+                .single_runs(SPANS_FLAG)
+                .and_then(|runs| self.spans.post(runs, environment))
+        {
+            console::notice(refused);
+        }
+        // The measurement itself succeeded, so failing to write the job summary is not an error.
+        if let Some(file) = summary
+            && let Err(e) = append(Path::new(&file), &contents.markdown(None))
+        {
+            console::notice(format_args!(
+                "{JOB_SUMMARY_VARIABLE}: can't append to {file}: {e}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Appends to a file that may contain text from other steps of the CI job.
+fn append(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+    // Start with a blank line, which ends a preceding paragraph or table.
+    file.write_all(format!("\n{text}\n").as_bytes())?;
+    output::sync(&file)
+}
+
+pub(crate) fn is_stdout(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// The loaded contents of run directories.
+pub(crate) enum ReportContents {
+    Runs(Vec<Run>),
+    /// The lanes of a plan, each with its run.
+    Lanes(LanesRecord, Vec<Run>),
+    /// A search and its directory.
+    Search(PathBuf, SearchRecord),
+    Ladder(PathBuf, LadderRecord),
+}
+
+impl ReportContents {
+    /// Loads `dirs`.
+    ///
+    /// # Errors
+    /// When a directory can't be read, or a search or ladder is given together with other directories.
+    pub(crate) fn of(dirs: &[PathBuf]) -> Result<ReportContents, Failure> {
+        let dirs: Vec<PathBuf> = dirs.iter().map(|dir| resolve_latest(dir)).collect();
+        let is_alone = dirs.len() == 1;
+        for dir in &dirs {
+            match () {
+                () if SearchRecord::exists_in(dir) && is_alone => {
+                    return Ok(ReportContents::Search(
+                        dir.clone(),
+                        SearchRecord::load(dir)?,
+                    ));
+                }
+                () if LadderRecord::exists_in(dir) && is_alone => {
+                    return Ok(ReportContents::Ladder(
+                        dir.clone(),
+                        LadderRecord::load(dir)?,
+                    ));
+                }
+                () if SearchRecord::exists_in(dir) || LadderRecord::exists_in(dir) => {
+                    return Err(Failure::usage(
+                        format_args!("{} is not a single run", dir.display()),
+                        "a report shows one search, one ladder, or runs: give one search or ladder alone, or only run directories",
+                    ));
+                }
+                () => {}
+            }
+        }
+        let mut runs = Vec::new();
+        for dir in dirs {
+            if !LanesRecord::exists_in(&dir) {
+                runs.push(load(&dir)?);
+                continue;
+            }
+            let record = LanesRecord::load(&dir)?;
+            for lane in record.run_dirs(&dir)? {
+                runs.push(load(&lane)?);
+            }
+            if is_alone {
+                return Ok(ReportContents::Lanes(record, runs));
+            }
+        }
+        Ok(ReportContents::Runs(runs))
+    }
+
+    /// Returns the runs; `None` for a search or a ladder.
+    pub(crate) fn runs(&self) -> Option<&[Run]> {
+        match self {
+            ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => Some(runs),
+            ReportContents::Search(..) | ReportContents::Ladder(..) => None,
+        }
+    }
+
+    /// Returns the runs, for a flag that does not apply to searches and ladders.
+    ///
+    /// # Errors
+    /// When the contents are a search or a ladder.
+    pub(crate) fn single_runs(&self, flag: &str) -> Result<&[Run], Failure> {
+        self.runs().ok_or_else(|| {
+            Failure::usage(
+                format_args!("{flag}: a search or a ladder has several runs"),
+                "give one of the run directories in it",
+            )
+        })
+    }
+
+    fn junit(&self) -> String {
+        match self {
+            ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => junit::render(runs),
+            ReportContents::Search(_, record) => junit::search(record),
+            ReportContents::Ladder(_, record) => junit::ladder(record),
+        }
+    }
+
+    fn markdown(&self, overhead_over: Option<Duration>) -> String {
+        match self {
+            ReportContents::Runs(runs) => markdown::render(runs, overhead_over),
+            ReportContents::Lanes(record, runs) => markdown::lanes(record, runs, overhead_over),
+            ReportContents::Search(_, record) => markdown::search(record),
+            ReportContents::Ladder(_, record) => markdown::ladder(record),
+        }
+    }
+
+    /// Returns the comment for a pull request. `places` are the paths that it refers to for details.
+    fn comment(&self, places: &[PathBuf]) -> String {
+        match self {
+            ReportContents::Runs(runs) => comment::runs(runs, places),
+            ReportContents::Lanes(record, runs) => comment::lanes(record, runs, places),
+            ReportContents::Search(_, record) => comment::search(record, places),
+            ReportContents::Ladder(_, record) => comment::ladder(record, places),
+        }
+    }
+
+    /// Prints the contents as JSON. `overhead_over` is the server's own delay, which is subtracted from times.
+    ///
+    /// # Errors
+    /// When stdout can't be written.
+    pub(crate) fn print_json(&self, overhead_over: Option<Duration>) -> Result<(), Failure> {
+        print_json(&self.document(overhead_over)?)
+    }
+
+    /// Returns the contents as JSON. `overhead_over` is as for [`ReportContents::print_json`].
+    ///
+    /// # Errors
+    /// When a record can't be serialised.
+    pub(crate) fn document(&self, overhead_over: Option<Duration>) -> Result<Value, Failure> {
+        let document = match self {
+            ReportContents::Search(dir, record) => json::search(record, dir),
+            ReportContents::Ladder(dir, record) => json::ladder(record, dir),
+            ReportContents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
+            ReportContents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
+        };
+        document.map_err(Failure::error)
+    }
+}
+
+/// Prints a document as JSON.
+///
+/// # Errors
+/// When stdout can't be written.
+pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document).map_err(Failure::error)?;
+    console::result(format_args!("{text}\n"))
+}
+
+/// Writes `text` to the file of `flag`, or to stdout for `-`.
+///
+/// # Errors
+/// When the file can't be written.
+pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        return console::result(text);
+    }
+    output::write(file, text)
+        .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
+    console::confirmation(format_args!("wrote {}", file.display()));
+    Ok(())
+}
+
+/// Returns the HTML report of overlaid runs, one search or one ladder. `overhead_over` is subtracted from times.
+///
+/// # Errors
+/// When a directory can't be read, or runs, searches and ladders are mixed.
+pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<String, Failure> {
+    let plan = |dir: &Path| match run::read_plan(dir) {
+        Err(RunError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(String::new())
+        }
+        read => read,
+    };
+    let over = |runs| -> Result<Vec<RunView>, Failure> {
+        let views = views(runs)?.into_iter();
+        Ok(views
+            .map(|view| view.with_server_delay(overhead_over))
+            .collect())
+    };
+    Ok(match ReportContents::of(dirs)? {
+        ReportContents::Search(dir, record) => html::search(&record, &plan(&dir)?, &dir),
+        ReportContents::Ladder(dir, record) => html::ladder(&record, &plan(&dir)?, &dir),
+        ReportContents::Runs(runs) => html::runs(&over(runs)?),
+        ReportContents::Lanes(record, runs) => html::lanes(&record, &over(runs)?),
+    })
+}
+
+/// Prepares each run for an HTML page.
+///
+/// # Errors
+/// When a run's files can't be read.
+pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
+    let views = runs.into_iter().map(RunView::read);
+    Ok(views.collect::<Result<_, RunError>>()?)
+}
+
+/// Reads a run directory.
+///
+/// # Errors
+/// When it is not a run directory, or can't be read.
+pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
+    let dir = &resolve_latest(dir);
+    if dir.is_file() {
+        return Err(Failure::error_with_help(
+            format_args!("{} is a file, and a run is a directory", dir.display()),
+            "give the directory that a run printed; results exported or made by other tools are read with `plimsoll import FILE --out DIR`",
+        ));
+    }
+    Ok(Run::load(dir)?)
+}

@@ -1,0 +1,281 @@
+//! Reads plan files, and resolves specs into plans with environment variables, files and the servers' message schemas.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::io::{self, BufReader};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use plimsoll_engine::host::cgroup::Cgroup;
+use plimsoll_engine::host::resources::WatchedProcesses;
+use plimsoll_model::Plan;
+use plimsoll_model::formats::input;
+use plimsoll_model::plan::WatchedProcess;
+use plimsoll_model::rows::recording::{Recording, RecordingRequest};
+use plimsoll_model::spec::{self, Problem, ResolveContext, Spec};
+use plimsoll_protocols::registry;
+
+use crate::failure::Failure;
+use crate::load::protocols::query_failure;
+use crate::screen::console;
+use crate::settings::credentials::PlanCode;
+use crate::settings::environment::Environment;
+use crate::settings::problems::{self, PlanSource};
+
+/// Reads a plan file (`-` is stdin); returns its spec and its text.
+///
+/// # Errors
+/// When the file can't be read or is not a plan; the error shows every problem at its place in the file.
+pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let text = if is_stdin {
+        input::read_stdin_to_string()
+    } else {
+        input::read_to_string(path)
+    };
+    let text = text.map_err(|e| {
+        let help = match e.kind() {
+            std::io::ErrorKind::NotFound if name.contains("://") => {
+                "this is a URL: the commands of calls (plimsoll --help) take one, and with --save-plan FILE they write a plan for it"
+            }
+            std::io::ErrorKind::NotFound => {
+                "give the path of a plan file; ready ones are in plans/"
+            }
+            _ => "a plan is a TOML file in UTF-8",
+        };
+        Failure::error_with_help(format_args!("can't read plan {name}: {e}"), help)
+    })?;
+    match spec::read(&text) {
+        Ok(spec) => {
+            for (old, new) in spec::renamed_keys(&text) {
+                console::notice(format_args!("note: {name}: `{old}` is called `{new}` now"));
+            }
+            Ok((spec, text))
+        }
+        Err(found) => Err(problems::failure(
+            found,
+            &PlanSource::File { name, text: &text },
+        )),
+    }
+}
+
+/// Resolves `spec` into a plan.
+///
+/// # Errors
+/// When the plan is invalid; the error shows every problem at its place in `source`.
+pub(crate) fn plan(
+    spec: &Spec,
+    environment: &Environment,
+    source: &PlanSource<'_>,
+) -> Result<Plan, Failure> {
+    if let Some(limits) = &environment.limits {
+        // Check the files here, too, because some are not read through `SystemContext`.
+        for (key, path) in spec.data_files().into_iter().chain(spec.tls_files()) {
+            limits.check_file(&key, &path)?;
+        }
+    }
+    let world = SystemContext::new(environment, spec);
+    let resolved = spec::resolve(spec, &world).and_then(check_watched_process);
+    if let Some(refusal) = world.refusal.take() {
+        return Err(refusal);
+    }
+    let plan = resolved.map_err(|mut found| {
+        // If a server did not answer, report only that: other problems may be consequences of the missing answer.
+        if let Some(lost) = world.query_failure.take() {
+            return lost;
+        }
+        if let PlanSource::File { text, .. } = source {
+            spec::set_spans(text, &mut found);
+        }
+        problems::failure(found, source)
+    })?;
+    if let Some(limits) = &environment.limits {
+        limits.check(&plan)?;
+        if environment.plan_code != PlanCode::Skipped {
+            limits.check_traffic()?;
+        }
+    }
+    Ok(plan)
+}
+
+/// Checks that the process or control group that the plan watches exists; returns the plan if so.
+fn check_watched_process(plan: Plan) -> Result<Plan, Vec<Problem>> {
+    let problem = match &plan.watch {
+        WatchedProcess::Pid(pid) if WatchedProcesses::process_tree(*pid).usage().is_none() => {
+            let problem = format!("there is no process {pid}, or this user may not inspect it");
+            Problem::new("watch.pid", problem).help(
+                "give the id of a running process of your own (pgrep NAME finds it), or leave it out",
+            )
+        }
+        WatchedProcess::Group(name) => match Cgroup::find(name) {
+            Ok(_) => return Ok(plan),
+            Err(error) => Problem::new("watch.cgroup", error.to_string()).help(
+                "give its path (systemd-cgls prints them), the name of a unit, or the id of a container",
+            ),
+        },
+        _ => return Ok(plan),
+    };
+    Err(vec![problem])
+}
+
+/// Calls `work` with a context for resolving values of flags.
+pub(crate) fn with_resolve_context<T>(
+    environment: &Environment,
+    work: impl FnOnce(&dyn ResolveContext) -> T,
+) -> T {
+    work(&SystemContext::new(environment, &Spec::default()))
+}
+
+/// A [`ResolveContext`] with the environment variables, files and servers of this machine.
+struct SystemContext<'a> {
+    environment: &'a Environment,
+    /// The spec that is being resolved; its target and proxy are needed to query servers.
+    spec: &'a Spec,
+    /// The error of a query to a server; `None` if all queries succeeded.
+    query_failure: RefCell<Option<Failure>>,
+    /// The limit that the plan exceeds; `None` if it exceeds none.
+    refusal: RefCell<Option<Failure>>,
+}
+
+impl<'a> SystemContext<'a> {
+    fn new(environment: &'a Environment, spec: &'a Spec) -> SystemContext<'a> {
+        SystemContext {
+            environment,
+            spec,
+            query_failure: RefCell::new(None),
+            refusal: RefCell::new(None),
+        }
+    }
+
+    /// Returns whether the plan's commands and plugins may run; if the limits forbid this, records the refusal.
+    fn permits_code(&self, what: &str) -> bool {
+        let limits = self.environment.limits.as_ref();
+        self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_code(what)))
+    }
+
+    /// Returns whether the plan's server may be queried; if the limits forbid this, records the refusal. With limits, a
+    /// plan that is only shown may send nothing.
+    fn permits_query(&self) -> bool {
+        let Some(limits) = &self.environment.limits else {
+            return true;
+        };
+        let is_shown = self.environment.plan_code == PlanCode::Skipped;
+        if is_shown || limits.is_read_only {
+            return self.record_refusal(Err(Failure::usage(
+                "the plan asks its server for the description of the service, and nothing is sent here",
+                "name the files that describe it in the plan: proto or descriptor_set",
+            )));
+        }
+        let url = self.spec.target.as_deref().unwrap_or_default();
+        let Ok((mut target, _)) = spec::parse_target(url) else {
+            return true;
+        };
+        let entries = self.spec.load.resolve.as_deref().unwrap_or_default();
+        // Ignore invalid values of `resolve` and `proxy` here: resolving the plan reports them.
+        let has_addresses = spec::set_target_addresses(entries, &mut [&mut target]).is_ok();
+        let proxy = self.spec.load.proxy.as_deref();
+        target.proxy = proxy.and_then(|typed| spec::parse_proxy(typed, self).ok());
+        has_addresses && self.record_refusal(limits.check_target(&target))
+    }
+
+    /// Checks whether the plan may read a file; if the limits forbid this, records the refusal.
+    ///
+    /// # Errors
+    /// When the limits forbid reading the file.
+    fn check_file(&self, path: &Path) -> io::Result<()> {
+        let limits = self.environment.limits.as_ref();
+        let checked = limits.map_or(Ok(()), |limits| {
+            limits.check_file("a file of the plan", path)
+        });
+        if self.record_refusal(checked) {
+            return Ok(());
+        }
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn record_refusal(&self, checked: Result<(), Failure>) -> bool {
+        let is_ok = checked.is_ok();
+        if let Err(refusal) = checked {
+            *self.refusal.borrow_mut() = Some(refusal);
+        }
+        is_ok
+    }
+}
+
+impl ResolveContext for SystemContext<'_> {
+    fn env_variable(&self, name: &str) -> Option<String> {
+        let limits = self.environment.limits.as_ref();
+        if !self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_variable(name))) {
+            return None;
+        }
+        self.environment.value(name)
+    }
+
+    fn run_command(&self, command: &str) -> Result<String, String> {
+        if !self.permits_code("the plan runs a command") {
+            return Err("the command is not run".to_owned());
+        }
+        self.environment.plan_code.run_command(command)
+    }
+
+    fn may_run_code(&self) -> bool {
+        self.permits_code("the plan loads a plugin")
+            && self.environment.plan_code != PlanCode::Skipped
+    }
+
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.check_file(path)?;
+        if path == Path::new("-") {
+            // Keep the text, because a plan may be resolved several times, but stdin can be read only once.
+            static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
+            let text =
+                STDIN_TEXT.get_or_init(|| input::read_stdin_to_string().map_err(|e| e.to_string()));
+            return text.clone().map_err(io::Error::other);
+        }
+        input::read_to_string(path)
+    }
+
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.check_file(path)?;
+        input::read(path)
+    }
+
+    fn read_recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+        (self.check_file(&request.file)).map_err(|e| format!("{}: {e}", request.file.display()))?;
+        // Keep recordings: a plan may be resolved several times, and must get the same recording if the file grows.
+        static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
+        let mut known = READ_RECORDINGS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, recording)) = known.iter().find(|(other, _)| other == request) {
+            return Ok(recording.clone());
+        }
+        let file = input::open_file(&request.file)
+            .map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
+        let from = BufReader::with_capacity(1 << 18, file);
+        let recording = Recording::read(request, Box::new(from))?;
+        known.push((request.clone(), recording.clone()));
+        Ok(recording)
+    }
+
+    fn answer_question(&self, question: &mut dyn Any) {
+        if !self.permits_query() {
+            return;
+        }
+        // Ignore an invalid `proxy` here: resolving the plan reports it.
+        let typed = self.spec.load.proxy.as_deref();
+        let proxy = typed.and_then(|typed| spec::parse_proxy(typed, self).ok());
+        if let Some(lost) = registry::answer_query(question, self.spec, proxy.as_ref()) {
+            let failure = query_failure(lost.why);
+            *self.query_failure.borrow_mut() = Some(match lost.help {
+                None => failure,
+                Some(help) => failure.with_help(&help),
+            });
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Refreshes short-lived credentials: header fields and metadata whose values are printed by a shell command, which is
+//! rerun during a run.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_model::Plan;
+use plimsoll_model::rows::template::LiveValue;
+
+use crate::screen::console;
+
+/// How often a refresh thread checks whether its plan has been dropped.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Whether shell commands and plugins named in plans are run, and whether they are announced first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PlanCode {
+    /// The plan is only shown, so its commands and plugins are not run.
+    #[default]
+    Skipped,
+    /// The user started the run: commands are printed, then run.
+    Announced,
+    /// The parent process has already printed the commands.
+    Unannounced,
+}
+
+/// Placeholder for the output of a command that is not run.
+const NOT_RUN: &str = "not run";
+
+impl PlanCode {
+    /// Returns the output of a plan's command, or a placeholder if commands are not run.
+    ///
+    /// # Errors
+    /// When the command can't be run, or fails.
+    pub(crate) fn run_command(self, command: &str) -> Result<String, String> {
+        match self {
+            PlanCode::Skipped => return Ok(NOT_RUN.to_owned()),
+            PlanCode::Announced => announce(command),
+            PlanCode::Unannounced => {}
+        }
+        run_shell_command(command)
+    }
+}
+
+/// Prints the plan's command, unless it was printed before.
+fn announce(command: &str) {
+    static ANNOUNCED_COMMANDS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut announced = ANNOUNCED_COMMANDS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    if announced.insert(command.to_owned()) {
+        console::notice(format_args!("running the plan's command: {command}"));
+    }
+}
+
+/// Returns the output of a shell command without trailing line ends.
+///
+/// # Errors
+/// When the command can't be run, or fails.
+fn run_shell_command(command: &str) -> Result<String, String> {
+    let ran = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .output();
+    let output = ran.map_err(|e| format!("`{command}` can't be run: {e}"))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr.trim().lines().next().unwrap_or_default().to_owned();
+        return Err(format!("`{command}` ended with {}: {line}", output.status));
+    }
+    let text = String::from_utf8(output.stdout);
+    let text = text.map_err(|_| format!("`{command}` printed something that is not text"))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Starts threads that rerun the commands of a plan at their refresh intervals until the plan is dropped.
+pub(crate) fn start_refreshing(plan: &Plan) {
+    for value in plan.call.live_values() {
+        let Some(every) = value.refresh else { continue };
+        let value = Arc::downgrade(&value);
+        let kept = thread::Builder::new().name("credentials".to_owned());
+        if let Err(e) = kept.spawn(move || refresh(&value, every)) {
+            tracing::warn!("a header's command is not run again: {e}");
+        }
+    }
+}
+
+fn refresh(value: &Weak<LiveValue>, every: Duration) {
+    let mut waited = Duration::ZERO;
+    loop {
+        thread::sleep(STOP_POLL_INTERVAL.min(every));
+        waited += STOP_POLL_INTERVAL.min(every);
+        let Some(value) = value.upgrade() else {
+            return;
+        };
+        if waited < every {
+            continue;
+        }
+        waited = Duration::ZERO;
+        let set = run_shell_command(&value.command).and_then(|text| {
+            let set = value.set(&text);
+            set.map_err(|problem| format!("`{}`: {problem}", value.command))
+        });
+        if let Err(problem) = set {
+            tracing::warn!("the old value is kept: {problem}");
+        }
+    }
+}
