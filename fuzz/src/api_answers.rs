@@ -17,7 +17,7 @@ fn read_first(bytes: &[u8], step: usize) -> Result<Option<ApiResponse>, Http1Err
             return Ok(Some(answer));
         }
     }
-    reader.end()
+    reader.finish()
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     );
     let (mut tracer, mut lines) = (BoltFrameTracer::default(), Vec::new());
     for piece in bytes.chunks(step) {
-        tracer.bytes(Direction::Received, piece, &mut lines);
+        tracer.trace_bytes(Direction::Received, piece, &mut lines);
     }
 });
 
@@ -40,7 +40,7 @@ type Ending = (Vec<Event>, u64, Result<(), Outcome>);
 fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let [calls, manner, in_flight, _, cancelled] = choices.map(u32::from);
     let call = BoltCall {
-        form: [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][manner as usize % 3],
+        layout: [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][manner as usize % 3],
         class: b"a.B".to_vec(),
         content: b"hello".to_vec(),
         oneway: manner >= 128,
@@ -50,7 +50,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         ..BoltCall::default()
     };
     let protocol = BoltProtocol::new(&call).expect("a good call");
-    let mut driver = protocol.driver();
+    let mut driver = protocol.new_driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     let mut started = 0;
@@ -82,7 +82,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
 
     let mut ended = vec![false; started as usize];
     for event in &events {
-        if let Some(done) = event.ended() {
+        if let Some(done) = event.ended_call() {
             let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
             assert!(!before, "call {} ended twice", done.call.0);
         }

@@ -26,9 +26,9 @@ fuzz_target!(|data: &[u8]| {
         check_requests: bit(7),
         ..CannedOptions::default()
     };
-    let mut connection = CannedServer::new(options).connection();
+    let mut connection = CannedServer::new(options).new_connection();
     let (mut out, mut held) = (Vec::new(), Vec::new());
-    connection.open(&mut out);
+    connection.send_preface(&mut out);
     let mut greeting = http2::PREFACE.to_vec();
     http2::write::settings(&mut greeting, &[]);
     connection
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             break;
         }
         for stream in held.drain(..) {
-            connection.complete(stream, &mut out);
+            connection.answer_held_request(stream, &mut out);
         }
     }
     let mut sent = &out[..];

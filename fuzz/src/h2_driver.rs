@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     let mut tracer = Http2FrameTracer::default();
     let mut lines = Vec::new();
     for piece in bytes.chunks(usize::from(choices[3]).max(1)) {
-        tracer.bytes(Direction::Received, piece, &mut lines);
+        tracer.trace_bytes(Direction::Received, piece, &mut lines);
     }
 });
 
@@ -53,7 +53,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         deadline: None,
     };
     let protocol = GrpcProtocol::new(&request).expect("a good call");
-    let mut driver = protocol.driver();
+    let mut driver = protocol.new_driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     if greeting % 2 == 0 {
@@ -91,7 +91,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
 
     let mut ended = vec![false; started as usize];
     for event in &events {
-        if let Some(done) = event.ended() {
+        if let Some(done) = event.ended_call() {
             let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
             assert!(!before, "call {} ended twice", done.call.0);
         }

@@ -10,7 +10,7 @@ use plimsoll_protocols::bolt::{header, sofa};
 fuzz_target!(|data: &[u8]| {
     let mut decoder = HessianDecoder::new(data);
     let mut values = 0;
-    while decoder.left() > 0 && decoder.value().is_ok() {
+    while decoder.remaining() > 0 && decoder.value().is_ok() {
         values += 1;
     }
     assert!(values <= data.len());
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     }
     // The lookups that answers and requests perform.
     let _ = sofa::failure_text(data);
-    let _ = sofa::SofaCall::read(data);
+    let _ = sofa::SofaCall::decode(data);
     let read = header::pairs(data).take_while(Result::is_ok).count();
     assert!(read <= data.len());
 });

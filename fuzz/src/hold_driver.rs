@@ -58,7 +58,7 @@ impl Player {
     fn new(choices: &[u8; 5]) -> Player {
         let [greeting, message, _, messages, cancelled] = choices.map(u32::from);
         let length = |n: u32| n as usize + 1;
-        let mut driver = HoldProtocol::new(length(greeting), length(message)).driver();
+        let mut driver = HoldProtocol::new(length(greeting), length(message)).new_driver();
         let mut out = Vec::new();
         driver.open(Time(0), &mut out);
         assert_eq!(out.len(), length(greeting));
@@ -133,7 +133,7 @@ impl Player {
         self.driver.abort(Outcome::Reset, Time(4), &mut self.events);
         let mut ended = vec![false; self.started as usize];
         for event in &self.events {
-            if let Some(done) = event.ended() {
+            if let Some(done) = event.ended_call() {
                 let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
                 assert!(!before, "call {} ended twice", done.call.0);
             }

@@ -18,7 +18,7 @@ fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<HttpResponse>, 
     let (mut found, mut body) = (Vec::new(), Vec::new());
     for mut piece in bytes.chunks(step) {
         while !piece.is_empty() {
-            match responses.take(piece, |data| body.extend_from_slice(data)) {
+            match responses.consume(piece, |data| body.extend_from_slice(data)) {
                 Ok((taken, response)) => {
                     assert!(taken > 0 && taken <= piece.len());
                     assert!(body.len() as u64 <= MAX_BODY);
@@ -48,7 +48,7 @@ fn request(bytes: &[u8], step: usize) -> Option<(String, Result<Vec<u8>, Http1Er
         let body = BodyReader::new(head.body, MAX_BODY).and_then(|mut body| {
             let mut read = Vec::new();
             for piece in bytes[head.size..].chunks(step) {
-                body.take(piece, &mut |data| read.extend_from_slice(data))?;
+                body.consume(piece, &mut |data| read.extend_from_slice(data))?;
             }
             body.end().map(|()| read)
         });

@@ -60,7 +60,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         authority: "a:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
+    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).new_driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     if greeting % 2 == 0 {
@@ -104,7 +104,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
 
     let mut ended = vec![false; started as usize];
     for event in &events {
-        if let Some(done) = event.ended() {
+        if let Some(done) = event.ended_call() {
             let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
             assert!(!before, "call {} ended twice", done.call.0);
         }

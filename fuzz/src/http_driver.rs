@@ -32,7 +32,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             until: Some(EventMatch::Contains("done".into())),
             error: None,
             tokens: (choice & 32 != 0).then(|| ModelAnswers {
-                api: LlmApi::named(APIS[bytes.len() % APIS.len()]).unwrap(),
+                api: LlmApi::find(APIS[bytes.len() % APIS.len()]).unwrap(),
                 ..ModelAnswers::default()
             }),
         }),
@@ -45,15 +45,15 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
         closes: false,
     };
     let protocol = Http1Protocol::new(&request);
-    let mut driver = protocol.driver();
+    let mut driver = protocol.new_driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     driver.start(CallId(1), 0, Time(0), &mut out);
-    let mut tracer = protocol.tracer().expect("a tracer");
+    let mut tracer = protocol.new_tracer().expect("a tracer");
     let mut lines = Vec::new();
     let mut end = Ok(());
     for piece in bytes.chunks(step) {
-        tracer.bytes(Direction::Received, piece, &mut lines);
+        tracer.trace_bytes(Direction::Received, piece, &mut lines);
         if let Err(error) = driver.receive(piece, Time(1), &mut out, &mut events) {
             end = Err(error.outcome);
             break;
@@ -65,7 +65,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             .map_err(|error| error.outcome);
     }
     driver.abort(Outcome::Reset, Time(3), &mut events);
-    let done = events.iter().filter_map(Event::ended);
+    let done = events.iter().filter_map(Event::ended_call);
     assert_eq!(done.count(), 1, "{events:?}");
     // After unrequested bytes, how much was read before depends on the split.
     events.retain(|event| !matches!(event, Event::Detail { .. }));

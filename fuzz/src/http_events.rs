@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::http::events::{EventReader, EventsError, MAX_EVENT_BYTES, StreamEventKind};
+use plimsoll_protocols::http::events::{
+    EventReader, EventsError, MAX_EVENT_BYTES, StreamEventKind,
+};
 use plimsoll_protocols::http::{EventFormat, EventMatch, EventStream};
 
 type Read = (Vec<(StreamEventKind, Vec<u8>)>, Result<(), EventsError>);
@@ -12,7 +14,7 @@ fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
     let mut reader = EventReader::default();
     let mut found = Vec::new();
     for piece in bytes.chunks(step) {
-        let taken = reader.take(stream, piece, |event| {
+        let taken = reader.push(stream, piece, |event| {
             assert!(event.data.len() <= MAX_EVENT_BYTES);
             found.push((event.kind, event.data.to_vec()));
             true
@@ -22,7 +24,7 @@ fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
             Err(error) => return (found, Err(error)),
         }
     }
-    let end = reader.end(stream, |event| {
+    let end = reader.finish(stream, |event| {
         found.push((event.kind, event.data.to_vec()));
         true
     });

@@ -6,29 +6,29 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_wire::proxy::{self, MAX_HEADER, ProxyError, ProxyHeader};
+use plimsoll_wire::proxy_protocol::{self, MAX_HEADER_BYTES, ProxyError, ProxyHeader};
 use ppp::v1;
 use ppp::v2::{Builder, Command, IPv4, IPv6, Protocol, Type, Version};
 
 /// The result, with the number of bytes after which it is known; `None` if more bytes are needed.
 fn verdict(bytes: &[u8]) -> Option<(usize, Result<ProxyHeader, ProxyError>)> {
-    let of_first = |length| proxy::parse(&bytes[..length]).transpose();
+    let of_first = |length| proxy_protocol::parse(&bytes[..length]).transpose();
     let (read, first) =
         (0..=bytes.len()).find_map(|length| of_first(length).map(|verdict| (length, verdict)))?;
     for length in read..=bytes.len() {
         assert_eq!(of_first(length).as_ref(), Some(&first));
     }
-    assert!(read <= MAX_HEADER);
+    assert!(read <= MAX_HEADER_BYTES);
     Some((read, first))
 }
 
 /// Checks `wire`, a header of `client` followed by arbitrary bytes.
 fn assert_client(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
     let size = wire.len();
-    let expected = if size <= MAX_HEADER {
+    let expected = if size <= MAX_HEADER_BYTES {
         Ok(ProxyHeader { client, size })
     } else {
-        Err(ProxyError::TooLong(MAX_HEADER))
+        Err(ProxyError::TooLong(MAX_HEADER_BYTES))
     };
     let (read, verdict) = verdict(&[wire, followed_by].concat()).expect("a verdict");
     assert!(read <= size);
@@ -37,12 +37,12 @@ fn assert_client(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
 
 fuzz_target!(|input: &[u8]| {
     match verdict(input) {
-        None => assert!(input.len() < MAX_HEADER),
+        None => assert!(input.len() < MAX_HEADER_BYTES),
         Some((read, Ok(header))) => {
             assert_eq!(read, header.size);
-            assert!(proxy::has_signature(input));
+            assert!(proxy_protocol::has_signature(input));
         }
-        Some((_, Err(ProxyError::Missing))) => assert!(!proxy::has_signature(input)),
+        Some((_, Err(ProxyError::Missing))) => assert!(!proxy_protocol::has_signature(input)),
         Some(_) => {}
     }
 

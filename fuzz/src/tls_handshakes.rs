@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::tls::handshake_fuzz::{
-    ByteSource, Conversation, ExtraLength, HandshakeSetup, Implementation, ServerDemands, Shape,
-    client_text, server_text,
+    ByteSource, Conversation, ExtraLength, HandshakeSetup, Implementation, PathSegmentation,
+    ServerDemands, client_text, server_text,
 };
 use plimsoll_engine::tls::record::Cipher;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
@@ -34,7 +34,7 @@ static SETUPS: LazyLock<Vec<HandshakeSetup>> = LazyLock::new(|| {
         .collect()
 });
 
-fn shape(input: &[u8]) -> Shape<'_> {
+fn shape(input: &[u8]) -> PathSegmentation<'_> {
     let (up, down) = input.split_at(input.len() / 2);
     [ByteSource::from_bytes(up), ByteSource::from_bytes(down)]
 }
@@ -65,12 +65,14 @@ fuzz_target!(|input: &[u8]| {
         };
         if resume {
             let whole = [
-                ByteSource::fixed(1 << 14, 1 << 20),
-                ByteSource::fixed(1 << 14, 1 << 20),
+                ByteSource::with_fixed_sizes(1 << 14, 1 << 20),
+                ByteSource::with_fixed_sizes(1 << 14, 1 << 20),
             ];
-            assert_whole(&setup.converse(&client, whole).expect(settings));
+            assert_whole(&setup.run_client_under_test(&client, whole).expect(settings));
         }
-        let came = setup.converse(&client, shape(input)).expect(settings);
+        let came = setup
+            .run_client_under_test(&client, shape(input))
+            .expect(settings);
         if came.is_untampered {
             assert_whole(&came);
         }
@@ -82,12 +84,15 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut config = setup.client.clone();
     config.resumption = rustls::client::Resumption::disabled();
-    let [library, ours] = [Implementation::Library, Implementation::OwnFromSecrets].map(|implementation| {
-        let came = setup.serve(implementation, &config, shape(input)).expect(settings);
-        if came.is_untampered {
-            assert_whole(&came);
-        }
-        came
-    });
+    let [library, ours] =
+        [Implementation::Library, Implementation::OwnFromSecrets].map(|implementation| {
+            let came = setup
+                .run_server_under_test(implementation, &config, shape(input))
+                .expect(settings);
+            if came.is_untampered {
+                assert_whole(&came);
+            }
+            came
+        });
     assert_eq!(library.server.error, ours.server.error);
 });

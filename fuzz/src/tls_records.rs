@@ -28,7 +28,7 @@ impl KeySchedule for Schedule {
         self.receiving = self.receiving.wrapping_add(1);
         Ok(key(self.receiving))
     }
-    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+    fn process_ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         if payload.len() > 1000 {
             return Err(RecordError::Library("too long".to_owned()));
         }
@@ -84,7 +84,7 @@ fuzz_target!(|input: &[u8]| {
             _ => step = usize::from(*length).max(1),
         }
         bytes.extend_from_slice(peer.outgoing());
-        peer.sent(peer.outgoing().len());
+        peer.mark_sent(peer.outgoing().len());
         if what & 0x80 != 0 && bytes.len() > from {
             let at = from + usize::from(*length) % (bytes.len() - from);
             bytes[at] ^= 1 << (what >> 4 & 7);

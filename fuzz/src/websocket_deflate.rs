@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_wire::websocket::{
-    Deflate, Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, append_frame,
+    DeflateParameters, Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader,
+    append_frame,
 };
 
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
@@ -74,9 +75,9 @@ fuzz_target!(|input: &[u8]| {
         "permessage-deflate; server_max_window_bits={}",
         8 + choice % 8
     );
-    let deflate = Deflate::agreed([&*offer]).expect("a good offer");
+    let deflate = DeflateParameters::from_offers([&*offer]).expect("a good offer");
     let mut sent = Vec::new();
-    deflate.put(&mut sent, Opcode::Binary, payload);
+    deflate.append_message(&mut sent, Opcode::Binary, payload);
     assert_eq!(
         read_message(&sent, payload.len()),
         Ok(Some(payload.to_vec()))
