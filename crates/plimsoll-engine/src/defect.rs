@@ -2,7 +2,7 @@
 //! raise when the system denies them a thread or memory. A panic does not end unrelated work: loops run under
 //! [`catch_panic`], other threads continue, and the process reports at its end that a panic occurred.
 //!
-//! Invariant: once [`watch`] has been called, every panic of the process is counted ([`panic_count`],
+//! Invariant: once [`install_panic_hook`] has been called, every panic of the process is counted ([`panic_count`],
 //! [`refusal_count`]) and reported, no matter on which thread it occurred or which code caught it.
 
 use std::any::Any;

@@ -102,7 +102,7 @@ fn write_message(out: &mut Vec<u8>, stream: u32, bytes: &[u8]) {
     write_message_with_fields(out, stream, &[], bytes);
 }
 
-/// Writes a response as [`message`] does, with more fields in its head.
+/// Writes a response as [`write_message`] does, with more fields in its head.
 fn write_message_with_fields(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[u8]) {
     write_headers(
         out,

@@ -101,7 +101,7 @@ const READ_REQUEST: HostileStep = Do(|p| {
     http1::read_request(p).map(drop)
 });
 
-/// Runs [`REQUEST`], then sends the head of a response and a shorter body than the head declares.
+/// Runs [`READ_REQUEST`], then sends the head of a response and a shorter body than the head declares.
 const SEND_HALF_ANSWER: HostileStep = Do(|p| {
     p.play(&[READ_REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")

@@ -2,7 +2,7 @@
 //!
 //! A failed call counts as slower than any limit, so that failing fast does not improve a percentile. Failures and
 //! delays that the generator may have caused do not count against the target ([`blame`]). The verdict then follows from
-//! one table ([`table`]). `plimsoll run` judges runs when they end, and reports judge the runs that they read.
+//! one table ([`verdict_table`]). `plimsoll run` judges runs when they end, and reports judge the runs that they read.
 
 mod blame;
 mod fidelity;

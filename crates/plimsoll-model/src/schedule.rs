@@ -10,7 +10,7 @@
 //! process is a sequence of exponential gaps with mean 1, which the same integral maps to times; gaps of a gamma
 //! distribution are mapped in the same way.
 //!
-//! Several loads may share one schedule in batches ([`turns`]): together they send the same calls as a single load.
+//! Several loads may share one schedule in batches ([`batches`]): together they send the same calls as a single load.
 
 use std::sync::Arc;
 

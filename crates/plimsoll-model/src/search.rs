@@ -5,8 +5,8 @@
 //! on, every trial is made at the rate at which it is most informative, given the results so far ([`estimate`]). The
 //! best rate is confirmed by a longer trial, for which the budget reserves time.
 //!
-//! Invariant: [`next`], which `plimsoll find` calls, is a pure function of the goal and the trials made so far. It does
-//! no I/O and reads no clock, so a search can be replayed from its record and tested with simulated servers.
+//! Invariant: [`next_step`], which `plimsoll find` calls, is a pure function of the goal and the trials made so far. It
+//! does no I/O and reads no clock, so a search can be replayed from its record and tested with simulated servers.
 //!
 //! This file is long because the next step is a single decision, which is kept together with everything that it depends
 //! on.

@@ -459,7 +459,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
 }
 
 /// Reports the failure text that `text` returns. Does not call `text` if this connection has reported
-/// [`MAX_DETAILS`] already.
+/// [`MAX_DETAILS_PER_CONNECTION`] already.
 fn report_failure_text(
     given: &mut u8,
     outcome: Outcome,

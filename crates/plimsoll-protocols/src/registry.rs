@@ -329,7 +329,8 @@ pub fn answer_query(
         .find_map(|kind| (kind.answer_query)(question, spec, proxy))
 }
 
-/// Returns the protocol's advice for when no connection of `plan` could be established ([`ProtocolModule::advice`]).
+/// Returns the protocol's advice for when no connection of `plan` could be established
+/// ([`ProtocolModule::connect_advice`]).
 pub fn connect_advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
     PROTOCOL_VTABLES
         .iter()

@@ -18,7 +18,7 @@ pub(crate) use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 pub(crate) use prometheus_client::registry::{Registry, Unit};
 
-/// The content type of [`text`].
+/// The content type of [`encode_text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Names and values of the labels that distinguish the members of a [`Family`].

@@ -1,10 +1,10 @@
 //! Reports and exports of runs.
 //!
-//! Everything here is a pure function of run directories: [`terminal`] for people, [`json`] for programs, [`lines`] for
-//! the line-per-request files of other load generators, [`aiperf`] in the format of AIPerf, [`bencher`] in that of
-//! Bencher, [`comment`] for pull requests, [`spans`] for collectors of traces, [`data`] as tables for notebooks, and
-//! [`compare`] for two groups of runs. Nothing here measures, decides or opens a socket; the binary prints the texts
-//! that these functions return.
+//! Everything here is a pure function of run directories: [`terminal`] for people, [`json`] for programs,
+//! [`exports::lines`] for the line-per-request files of other load generators, [`exports::aiperf`] in the format of
+//! AIPerf, [`exports::bencher`] in that of Bencher, [`comment`] for pull requests, [`exports::spans`] for collectors of
+//! traces, [`exports::data`] as tables for notebooks, and [`compare`] for two groups of runs. Nothing here measures,
+//! decides or opens a socket; the binary prints the texts that these functions return.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The interface of reference servers: name, flags and counters. [`crate::registry`] lists them.
+//! The interface of reference servers: name, flags and counters. The registry of `plimsoll-protocols` lists them.
 
 use std::fmt::Debug;
 use std::path::PathBuf;

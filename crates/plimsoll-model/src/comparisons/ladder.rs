@@ -62,7 +62,7 @@ pub struct SliceThroughput {
     pub suite: Option<String>,
     /// The key-exchange group of the same handshake; `None`: the handshake exchanged no keys.
     pub group: Option<String>,
-    /// Lower bound of the client's CPU time for a fetch, from cryptography alone ([`crate::limits`]), µs.
+    /// Lower bound of the client's CPU time for a fetch, from cryptography alone ([`crate::crypto_speeds`]), µs.
     pub client_floor_us: Option<f64>,
     /// The same bound for the server.
     pub server_floor_us: Option<f64>,

@@ -258,7 +258,7 @@ pub fn read_stdin() -> io::Result<Vec<u8>> {
 /// Reads standard input as text.
 ///
 /// # Errors
-/// Returns the errors of [`stdin`], and one when the text is not UTF-8.
+/// Returns the errors of [`read_stdin`], and one when the text is not UTF-8.
 pub fn read_stdin_to_string() -> io::Result<String> {
     decode_text(read_stdin()?)
 }

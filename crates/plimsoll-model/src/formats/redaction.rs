@@ -1,7 +1,8 @@
 //! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
 //!
-//! In messages, secrets are replaced by stars ([`masked`], [`mask_plan`]). In a saved plan, which can be run again, and
-//! in a report's target they are replaced by the name of an environment variable ([`with_variables`]).
+//! In messages, secrets are replaced by stars ([`mask_urls`], [`mask_plan`]). In a saved plan, which can be run again,
+//! and in a report's target they are replaced by the name of an environment variable
+//! ([`replace_secrets_with_variables`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ pub fn mask_urls(text: &str) -> Cow<'_, str> {
     replace_with_stars(text, secrets)
 }
 
-/// Returns the text of a plan like [`masked`], with stars for the values of secret header fields as well.
+/// Returns the text of a plan like [`mask_urls`], with stars for the values of secret header fields as well.
 pub fn mask_plan(text: &str) -> Cow<'_, str> {
     let mut secrets = find_user_infos(text);
     secrets.extend(
@@ -83,7 +84,7 @@ pub fn replace_secrets_with_variables(url: &str) -> String {
     QuerySecrets::default().replace_secrets(url)
 }
 
-/// Returns the secrets in a URL's query, each with the variable that [`with_variables`] writes for it.
+/// Returns the secrets in a URL's query, each with the variable that [`replace_secrets_with_variables`] writes for it.
 pub fn query_secrets(url: &str) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
     secrets.replace_secrets(url);

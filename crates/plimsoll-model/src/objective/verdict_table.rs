@@ -1,7 +1,7 @@
 //! The table that determines every verdict: on the screen, in documents, in JUnit files and in the exit code.
 //!
-//! [`verdict`] gives the verdict on one objective, [`RunVerdict::from_results`] the verdict on all of them.
-//! `docs/objectives.md` contains the same table, and a test checks that they are equal.
+//! [`decide_verdict`] gives the decide_verdict on one objective, [`RunVerdict::from_results`] the decide_verdict on all
+//! of them. `docs/objectives.md` contains the same table, and a test checks that they are equal.
 
 use serde::{Deserialize, Serialize};
 

@@ -180,7 +180,7 @@ impl StageRecord {
         self.record_times(s);
     }
 
-    /// Counts a call whose [three times are equal](CallSample::has_one_time).
+    /// Counts a call whose [three times are equal](CallSample::has_equal_times).
     #[inline]
     pub(crate) fn add_single_time_call(&mut self, s: &CallSample) {
         self.count_call(s);

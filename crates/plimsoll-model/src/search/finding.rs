@@ -79,7 +79,7 @@ pub fn search_result(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
     search_result_with_estimate(goal, trials, LoadLineEstimate::new(goal, trials).as_ref())
 }
 
-/// Returns the result like [`finding`], given the estimate of these trials.
+/// Returns the result like [`search_result`], given the estimate of these trials.
 pub(super) fn search_result_with_estimate(
     goal: &SearchGoal,
     trials: &[Trial],

@@ -1,7 +1,7 @@
 //! Streaming calls: server, client and bidirectional streaming.
 //!
 //! The messages of a stream are encoded once, as one sequence of bytes with known message ends; each stream is a
-//! position in it. If messages vary, each stream renders its own messages ([`super::rendered`]).
+//! position in it. If messages vary, each stream renders its own messages ([`super::rendered_messages`]).
 //! [`StreamExchanges`] holds the state of a connection's streams in slots that the streams point to. Invariant:
 //! a slot is taken when a stream opens and released when its call ends. The driver uses this module; a connection
 //! of unary calls has no such state.

@@ -300,10 +300,10 @@ pub async fn request_schema(
     request_schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
-/// Works like [`schema`], with `limit` as the timeout of all queries together.
+/// Works like [`request_schema`], with `limit` as the timeout of all queries together.
 ///
 /// # Errors
-/// Returns the errors of [`schema`].
+/// Returns the errors of [`request_schema`].
 pub async fn request_schema_within(
     limit: Duration,
     connection: &GrpcConnection,

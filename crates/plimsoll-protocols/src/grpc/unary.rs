@@ -1,8 +1,8 @@
 //! The state of a response on a stream: a header, messages, then a status (gRPC over HTTP/2, "Responses"). A
 //! unary call has one message; for streaming calls the driver counts the messages.
 //!
-//! The driver calls [`GrpcResponseState::head`] and [`GrpcResponseState::receive_data`] with the header blocks and DATA
-//! of an open stream, and carries out the returned [`ResponseAction`].
+//! The driver calls [`GrpcResponseState::receive_head`] and [`GrpcResponseState::receive_data`] with the header blocks
+//! and DATA of an open stream, and carries out the returned [`ResponseAction`].
 
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, StreamPayload};

@@ -139,7 +139,7 @@ pub trait StreamCalls: Debug + Sized {
     /// Handles a complete header block on any stream.
     ///
     /// # Errors
-    /// Returns the same errors as [`StreamCalls::data`].
+    /// Returns the same errors as [`StreamCalls::on_data`].
     fn on_header_block(
         connection: &mut Connection<Self>,
         block: StreamPayload<'_>,

@@ -127,7 +127,7 @@ pub struct TlsFlags {
 /// Parses the values of `flag` (`--metadata` or `--header`): all values of a name, in order.
 ///
 /// # Errors
-/// Returns the errors of [`named`].
+/// Returns the errors of [`split_name_value`].
 pub fn parse_fields(
     flag: &str,
     typed: &[String],
@@ -143,7 +143,7 @@ pub fn parse_fields(
 /// Parses the values of `flag` as a map with one value for each name; names are case-sensitive.
 ///
 /// # Errors
-/// Returns the errors of [`named`], and an error when a name is given twice.
+/// Returns the errors of [`split_name_value`], and an error when a name is given twice.
 pub fn parse_map_entries(
     flag: &str,
     typed: &[String],

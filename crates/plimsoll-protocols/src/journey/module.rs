@@ -99,13 +99,13 @@ pub(crate) struct StepModule {
     pub(crate) unsupported_keys: &'static [&'static str],
     /// Calls [`StepSection::check_journey`].
     pub(crate) check_journey: fn(&Table, &mut Problems),
-    /// Calls [`StepSection::step_call`] for a section given as a table.
+    /// Calls [`StepSection::resolve_step_call`] for a section given as a table.
     pub(crate) step_call: ResolveStepFn,
     /// Calls [`CallSection::files`] for a section given as a table.
     pub(crate) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
-    /// Calls [`StepSection::needs`].
+    /// Calls [`StepSection::used_names`].
     pub(crate) needs: fn(&CallPlan) -> Vec<usize>,
-    /// Calls [`StepSection::fit_take`].
+    /// Calls [`StepSection::adapt_take`].
     pub(crate) fit_take: fn(&CallPlan, &mut TakeRule) -> Result<(), String>,
     /// Calls [`StepSection::call_of_plan`].
     pub(crate) call_of_plan: fn(&CallPlan) -> CallPlan,

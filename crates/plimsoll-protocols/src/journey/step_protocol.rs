@@ -103,7 +103,7 @@ pub trait StepCall: Send + Sync {
     /// Calls [`Protocol::new_tracer`].
     fn tracer(&self) -> Option<Box<dyn Tracer>>;
 
-    /// Calls [`Protocol::driver`].
+    /// Calls [`Protocol::new_driver`].
     fn driver(&self) -> Box<dyn StepDriver>;
 
     /// Calls [`StepProtocol::connection_need`].

@@ -118,7 +118,7 @@ fn planned_rate(run: &Run) -> Option<String> {
     })
 }
 
-/// Describes planned pauses, in words that follow the rate of [`asked`]; empty if there were none.
+/// Describes planned pauses, in words that follow the rate of [`planned_rate`]; empty if there were none.
 fn pauses(run: &Run) -> String {
     if run.summary.memory.is_some() {
         return String::new();

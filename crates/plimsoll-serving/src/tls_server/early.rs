@@ -1,7 +1,7 @@
 //! The server's side of a TLS connection whose client may send its first request before the handshake is complete
 //! (0-RTT, RFC 8446 §2.3), and may also receive the response before then.
 //!
-//! Such a request may be a replay (RFC 8446 §8): a server must check [`ServerStream::came_early`] and answer early
+//! Such a request may be a replay (RFC 8446 §8): a server must check [`ServerStream::is_early_data`] and answer early
 //! only those requests that are safe to repeat. The session store accepts every ticket once, so early data under a
 //! replayed ticket is never accepted here.
 

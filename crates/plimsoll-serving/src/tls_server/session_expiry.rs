@@ -33,7 +33,7 @@ pub(crate) fn wrap_ticketer(
     }
 }
 
-/// Wraps a session store in the same way as [`tickets`].
+/// Wraps a session store in the same way as [`wrap_ticketer`].
 pub(crate) fn wrap_session_store(
     kept: Arc<dyn StoresServerSessions>,
     clients: Option<&Arc<RotatingVerifier>>,

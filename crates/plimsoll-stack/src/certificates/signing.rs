@@ -24,7 +24,7 @@ const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
 const MAX_EXTRA_NAMES: u32 = 2_000;
 const MAX_INTERMEDIATES: u32 = 20;
 
-/// Returns the contents of the files, in the order of [`super::CertificateSet::files`].
+/// Returns the contents of the files, in the order of [`super::CertificateSet::file_paths`].
 pub(super) fn make_contents(options: &CertificateOptions) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
         ("names", options.more_names, MAX_EXTRA_NAMES),

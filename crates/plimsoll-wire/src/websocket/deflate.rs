@@ -85,8 +85,8 @@ impl DeflateParameters {
                              client_no_context_takeover; client_max_window_bits, \
                              permessage-deflate; client_no_context_takeover; client_max_window_bits";
 
-    /// Parses a server's answer to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); returns `None` if it does
-    /// not match the offer (§7.1.1.1, §7.1.2.1).
+    /// Parses a server's answer to [`DeflateParameters::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); returns `None` if
+    /// it does not match the offer (§7.1.1.1, §7.1.2.1).
     pub fn parse_answer(answer: &str) -> Option<DeflateParameters> {
         let parameters = parse_parameters(answer)?;
         let is_answer = !parameters.contains(&(CLIENT_WINDOW_PARAMETER, None));

@@ -50,7 +50,7 @@ pub struct UpgradeResponse {
 /// The extensions and subprotocols that an upgrade request offers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpgradeOffer<'a> {
-    /// Whether [`Deflate::CLIENT_OFFER`] was sent.
+    /// Whether [`DeflateParameters::CLIENT_OFFER`] was sent.
     pub compression: bool,
     /// Subprotocols, of which the server must choose one.
     pub protocols: &'a [String],

@@ -1,7 +1,7 @@
 //! The WebSocket protocol (RFC 6455) without I/O: frames, messages and the handshake.
 //!
 //! Both ends use this module: the session driver as a client, the gateway as a server. The only supported extension is
-//! [`Deflate`]; without it, reserved bits are violations.
+//! [`DeflateParameters`]; without it, reserved bits are violations.
 
 mod deflate;
 mod frame;

@@ -1,6 +1,6 @@
 //! The figures of a run: a pure function of its header and its intervals.
 //!
-//! [`RunTotals`] adds up intervals one by one; [`RunSummary::of`] computes from them the figures that `run.json`
+//! [`RunTotals`] adds up intervals one by one; [`RunSummary`] computes from them the figures that `run.json`
 //! contains and that reports show. Percentiles are never averaged.
 //!
 //! This file is long because the module lists every figure of a run with its meaning.

@@ -67,7 +67,7 @@ const MAX_CHAIN_LENGTH: usize = 8;
 /// Maximum number of workers of a proxy.
 pub(super) const MAX_PROXY_WORKERS: u32 = 64;
 
-/// Parses a value of the axis `via`. Names of proxies are checked by [`check_names`].
+/// Parses a value of the axis `via`. Names of proxies are checked by [`check_proxy_names`].
 ///
 /// # Errors
 /// When a table does not contain a command and two addresses, or a chain is too long.
