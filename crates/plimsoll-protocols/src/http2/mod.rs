@@ -188,7 +188,7 @@ pub trait StreamCalls: Debug + Sized {
     /// See [`Driver::expire`].
     fn expire(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
 
-    /// See [`Driver::end_with_load`].
+    /// See [`Driver::end_unbounded_calls`].
     fn end_with_load(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
 
     /// Returns the bytes on the heap.
