@@ -10,9 +10,9 @@
 //! use plimsoll_protocols::grpc::canned::{CannedServer, CannedOptions};
 //!
 //! let canned = CannedServer::new(CannedOptions::default());
-//! let mut connection = canned.connection();
+//! let mut connection = canned.new_connection();
 //! let (mut out, mut held) = (Vec::new(), Vec::new());
-//! connection.open(&mut out); // SETTINGS, at once
+//! connection.send_preface(&mut out); // SETTINGS, at once
 //! // Then, for whatever the client sends:
 //! let bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 //! connection.receive(bytes, &mut out, &mut held).unwrap();
