@@ -154,7 +154,7 @@ impl Rung {
             None => &self.slices,
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
-                // In a ladder of slices, the server is restarted for each slice.
+                // The server of a ladder of slices is restarted for each slice.
                 None if matches!(
                     metric,
                     LadderMetric::ClientMemory | LadderMetric::ServerMemory

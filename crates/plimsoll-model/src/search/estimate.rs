@@ -91,7 +91,7 @@ impl RateCell {
     }
 }
 
-/// For each rate, the probability that it is the load line.
+/// The probability of each rate that it is the load line.
 pub(super) struct LoadLineEstimate {
     /// The cells in ascending order of rate; their weights add up to 1.
     cells: Vec<RateCell>,

@@ -102,7 +102,7 @@ impl Problems {
             resolve_interval,
             stall_timeout,
             retry: load.no_retry.map_or(defaults.retry, |no_retry| !no_retry),
-            // By default, a call may take its full deadline.
+            // The default drain lets a call take its full deadline.
             drain: match (load.drain, stall_timeout) {
                 (Some(given), _) => Some(given.0),
                 (None, Some(_)) => None,

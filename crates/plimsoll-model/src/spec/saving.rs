@@ -111,7 +111,7 @@ impl Spec {
             ConnectionReuse::Never => load.reuse = Some("never".into()),
         }
         load.warmup = Some(Period(plan.load.warmup()));
-        // With a stall timeout, there is no deadline to write.
+        // A stall timeout takes the place of a deadline, which is then not written.
         if plan.load.stall_timeout.is_none() {
             load.deadline = Some(plan.load.deadline.into());
         }

@@ -193,9 +193,9 @@ pub struct HttpCalls {
     line_fields: Vec<u8>,
     /// Whether the caller has set `scratch`, so that the body is not rendered from its template.
     has_next_body: bool,
-    /// In journeys, the values for the step of the next call.
+    /// Values for the next call's step; used in journeys.
     step: StepValues,
-    /// In journeys, the fields of the last response's head.
+    /// Fields of the last response's head; used in journeys.
     answer_fields: FieldList,
     /// The index in `responses` of the last response whose body was inspected.
     answer_slot: u32,

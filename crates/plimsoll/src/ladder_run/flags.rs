@@ -83,7 +83,7 @@ impl LadderFlags {
     /// Writes the ladder flags into `spec`, so that the saved plan reproduces the run.
     ///
     /// # Errors
-    /// As for [`apply_flags_to_optional`].
+    /// Returns the errors of [`apply_flags_to_optional`].
     pub(crate) fn apply_to_spec(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));

@@ -248,7 +248,7 @@ impl DocumentFlags {
     /// job summary of GitHub Actions.
     ///
     /// # Errors
-    /// As for [`DocumentFlags::write`].
+    /// Returns the errors of [`DocumentFlags::write`].
     pub(crate) fn deliver(
         &self,
         made: &OutputDirs,

@@ -52,7 +52,7 @@ pub(super) fn url_columns(file: &str, text: &str) -> Result<[Vec<Box<str>>; 2], 
 /// the text has none. The text is a JSON list, or has a conversation a line.
 ///
 /// # Errors
-/// Where the text is not JSON, or no conversation has a question.
+/// Returns an error if the text is not JSON, or if no conversation has a question.
 pub(super) fn conversation_lines(file: &str, text: &str) -> Option<Result<String, String>> {
     let trimmed = text.trim_start();
     let bytes = trimmed.as_bytes();

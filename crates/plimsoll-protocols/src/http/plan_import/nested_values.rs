@@ -73,7 +73,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
         let Some((name, assigned)) = groups.get(1).zip(assigned) else {
             continue;
         };
-        // In GraphQL, the assigned text may be a variable or a type.
+        // The assigned text of GraphQL may be a variable or a type.
         let is_reference = assigned.as_str().starts_with('$') || assigned.as_str().ends_with('!');
         if !is_reference && is_secret(name.as_str(), assigned.as_str()) {
             found.push((assigned.range(), name.as_str().to_owned()));

@@ -52,7 +52,7 @@ fn typical_difference(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDiff
     let value =
         |sitting: &Vec<f64>| Some(paired_difference(&reduce_to_medians(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
-        // With fewer than [`MIN_REPLICATES`], the interval is not widened.
+        // The interval is widened only if there are at least [`MIN_REPLICATES`].
         ..MIN_REPLICATES => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };
