@@ -227,6 +227,7 @@ where
         ready: &mut Vec<SocketReady>,
     ) -> io::Result<()> {
         let before = self.network.now();
+        self.pauses.slow_sends.end(before);
         let wake = self.next_wake(at_latest, before);
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
@@ -249,6 +250,7 @@ where
             // Start due calls in between, so that they do not have to wait until many answers have been processed.
             if self.call_source.is_due(self.start, now) || i % 64 == 63 {
                 now = self.network.now();
+                self.pauses.slow_sends.end(now);
                 self.issue_due(control, now);
                 self.flush(control);
             }
@@ -261,6 +263,7 @@ where
             self.serve_socket(control, SocketReady::with_unread_bytes(token));
         }
         now = self.network.now();
+        self.pauses.slow_sends.end(now);
         if now >= self.load_end {
             self.end_load(control, now);
         }

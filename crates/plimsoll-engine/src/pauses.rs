@@ -4,6 +4,9 @@
 //! pause, the tracker records how many calls were in flight or became due until the load had recovered, with an upper
 //! bound of the added time. This examines no individual call: two counters of the loop are compared once per iteration.
 
+mod slow_sends;
+
+use self::slow_sends::SlowSends;
 use plimsoll_model::{Recorder, Time};
 
 /// Maximum time in nanoseconds between two polls of the sockets while calls are in flight: longer waits could not be
@@ -24,6 +27,8 @@ pub(crate) struct PauseTracker {
     recovery: Option<PauseRecovery>,
     /// End of the last recovery, and the time in nanoseconds by which its pauses may have lengthened a call.
     last_recovery: (Time, u64),
+    /// Delays between the send times of calls and their sending.
+    pub(crate) slow_sends: SlowSends,
 }
 
 /// The time from a pause until the load has recovered from it.
@@ -48,6 +53,7 @@ impl PauseTracker {
             awoke: Time::NEVER,
             recovery: None,
             last_recovery: (Time::ZERO, 0),
+            slow_sends: SlowSends::new(),
         }
     }
 

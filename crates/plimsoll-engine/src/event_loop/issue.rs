@@ -291,6 +291,7 @@ where
     }
 
     fn issue_open(&mut self, control: &mut impl WorkerControl, now: Time) {
+        self.pauses.slow_sends.begin(now);
         self.start_backlog(now);
         let leaving = match &self.call_source {
             CallSource::Open(open) => open.released_until(self.start, now),

@@ -92,7 +92,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ) {
         let read_late = now.since(self.client.answers_arrived.max(call.sent));
         if outcome.is_ok() {
-            let late = call.late_ns().saturating_add(read_late);
+            let send_late = call.late_ns() + self.pauses.slow_sends.delay_ns(call.sent);
+            let late = send_late.saturating_add(read_late);
             let added = late.max(self.pauses.added_ns(call.sent));
             let low = now.since(call.arrival).saturating_sub(added);
             self.recorder.record_response_low(call.stage, low);

@@ -286,6 +286,36 @@ fn intervals_and_verdicts_match_true_times() {
     assert!(counts.open < decided, "{counts:#?}");
 }
 
+/// The worker is preempted between reading the clock and sending calls.
+#[test]
+fn slow_sends_widen_intervals() {
+    let record = |slow_write_ppm: u32| {
+        let conditions = NetworkConditions {
+            slow_write_ppm,
+            slow_write_us: 300..=900,
+            ..NetworkConditions::faultless(7)
+        };
+        let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 200.0, 1);
+        simulate(load, conditions, echo(2))
+    };
+    let (truth, late) = (record(0), record(300_000));
+    let lateness = LatenessBounds::from_record(&late);
+    let low_ends = LowerBounds::from_response_times(&late, &lateness);
+    for p in [0.5, 0.9, 0.99] {
+        let (own, low, high) = (
+            quantile(&truth, p),
+            low_ends.quantile(p),
+            quantile(&late, p),
+        );
+        let tolerance = own / 500 + LOOP_TOLERANCE_NS;
+        assert!(low <= own + tolerance, "{p}: {low} to {high}, truly {own}");
+        assert!(high + tolerance >= own, "{p}: {low} to {high}, truly {own}");
+    }
+    // Calls were sent late, and most were not.
+    assert!(quantile(&late, 0.9) > quantile(&truth, 0.9) + 250_000);
+    assert!(quantile(&late, 0.5) < quantile(&truth, 0.5) + 100_000);
+}
+
 /// The generator pauses while it waits for the load's start, and resumes after it.
 #[test]
 fn start_pause_counts_as_delay() {

@@ -490,6 +490,10 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
     }
 
     fn write(&mut self, socket: &mut SimulatedSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.draw_chance(self.conditions.slow_write_ppm) {
+            let range = self.conditions.slow_write_us.clone();
+            self.now = self.now.plus_nanos(self.draw_from(&range) * 1_000);
+        }
         let send_buffer = self.conditions.send_buffer;
         let Some(connection) = self.connections.get_mut(&socket.0) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -540,8 +544,10 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
                 break;
             }
             if let Some(Reverse((at, _, connection, what))) = self.event_queue.pop() {
-                self.now = self.now.max(at);
+                // During a slow write, network and server have gone on.
+                let now = std::mem::replace(&mut self.now, at);
                 self.apply_event(connection, what, ready);
+                self.now = now.max(at);
             }
         }
         if ready.is_empty() {

@@ -36,6 +36,10 @@ pub struct NetworkConditions {
     /// Times and lengths of pauses of the worker, like those caused by a signal or a busy machine; network and server
     /// continue meanwhile.
     pub pauses: Vec<(Time, Duration)>,
+    /// Probability that the worker is preempted before it passes written bytes to the kernel.
+    pub slow_write_ppm: u32,
+    /// Length of such a delay in microseconds.
+    pub slow_write_us: RangeInclusive<u64>,
     /// Time from which name lookups fail.
     pub lookups_fail_from: Time,
 }
@@ -57,6 +61,8 @@ impl NetworkConditions {
             silent_addresses: Vec::new(),
             refusing_addresses: Vec::new(),
             pauses: Vec::new(),
+            slow_write_ppm: 0,
+            slow_write_us: 0..=0,
             lookups_fail_from: Time::NEVER,
         }
     }
