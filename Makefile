@@ -5,9 +5,10 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 CARGO ?= cargo
-# For example CARGO_FLAGS=--locked, as continuous integration has it.
+# For example CARGO_FLAGS=--locked, which continuous integration sets.
 CARGO_FLAGS ?=
-# Features of the test builds. One set for all, because cargo compiles nearly every dependency again for another set.
+# Features of the test builds. All builds have the same set, because for another one cargo compiles nearly every
+# dependency again.
 export TEST_FEATURES = plimsoll/parquet,plimsoll/tokenizers
 # Seconds each fuzz target runs.
 FUZZ_SECONDS ?= 10
@@ -31,7 +32,7 @@ check: $(TYPOS) ## formatting, spelling and lints, warnings as errors
 	$(TYPOS)
 	tests/commits.py
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features $(TEST_FEATURES),plimsoll-protocols/icount -- -D warnings
-	@# The fuzz targets are a workspace of their own, whose lock file must follow new dependencies of the crates.
+	@# The fuzz targets are a separate workspace, whose lock file must follow new dependencies of the crates.
 	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
 .PHONY: fast
@@ -58,8 +59,8 @@ test: ## everything: install what is missing, all tests
 test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, files of Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py peers $(FUZZ_SECONDS)
 
-# Parts that are compiled with other flags than the tests. `make test-peers` compiles the fuzz targets beside its tests in
-# any case; nothing runs beside `make icount`, so its program comes first.
+# Compiles the parts that need other flags than the tests. The program of `make icount` comes first, because nothing may
+# run beside `make icount`; `make test-peers` would compile the fuzz targets beside its tests anyway.
 .PHONY: ahead
 ahead: ## compiles what `make test-peers` and `make icount` need besides the tests
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" bench/icount.py --build
@@ -204,7 +205,7 @@ DENY_VERSION = 0.20.2
 deny: $(DENY) ## licences, duplicates and unwanted crates
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 
-# A debug build is fast enough and builds sooner.
+# A debug build of cargo-deny is fast enough, and takes less time to compile.
 $(DENY):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/deny-tool" CARGO_PROFILE_DEV_DEBUG=false \
 		nice -n 10 $(CARGO) install --locked --force --debug cargo-deny@$(DENY_VERSION)

@@ -2,10 +2,10 @@
 """The statistical quality of ladders in batches: their resolution, how often they claim a difference between equal
 rungs, and how often they detect a real one.
 
-Every ladder is a short live one with servers of its own, and measures only batches; for the resolution it also measures
+Every ladder is short, starts its own servers, and measures only batches; for the resolution it also measures
 the other figures of a bill. `--loops N` runs N busy loops at the same time, like other users of the machine.
 
-    bench/bill.py                        all of it: about ten minutes
+    bench/bill.py                        everything: about ten minutes
     bench/bill.py --quick                two ladders of each kind
     bench/bill.py --only power --work 2us --loops 2
 """

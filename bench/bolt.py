@@ -19,9 +19,9 @@ import side_by_side as bench
 
 # sofaload's client CPU per request in µs, user and total, measured on two shared cores of 2.5 GHz.
 SOFALOAD_COST = {"saturated": (0.54, 1.1), "2000/s": (None, 24.0)}
-# Least ratio of the peer's CPU to ours, user and total.
+# Minimum ratio of the peer's CPU to ours, user and total.
 GOALS = {"saturated": (2.0, 1.3), "2000/s": (None, 1.0)}
-# Most memory of the client with 16 threads, in bytes.
+# Maximum memory of the client with 16 threads, in bytes.
 MAX_MEMORY = 30e6
 
 

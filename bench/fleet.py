@@ -16,11 +16,11 @@ import sys
 import side_by_side as bench
 
 ORDER = {"instrumentID": 42, "price": 10050, "quantity": 100, "side": True}
-# 20 times the 3,640 orders per second of the fleet that this one replaces, and bytes per client.
+# Minimum orders per second, 20 times the 3,640 of the program that this fleet replaces; maximum bytes per client.
 GOAL_RATE, GOAL_BYTES = 72_800, 4096
-# The size at which the goals hold, where it is measured.
+# The number of clients for which the goals are checked, if it is measured.
 GOAL_CLIENTS = 10_000
-# Most CPU per order at the largest size, both ends together, relative to the smallest.
+# Maximum CPU per order at the largest size, client and server together, relative to the smallest size.
 GOAL_FLAT = 1.5
 
 

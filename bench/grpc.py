@@ -6,7 +6,7 @@ figures are medians over the repetitions. A row counts only if all its calls suc
 Plimsoll runs as users run it: every latency recorded, every status checked, and a run
 directory written.
 
-    bench/grpc.py                       all of it
+    bench/grpc.py                       everything
     bench/grpc.py --quick               two repetitions with fewer calls
     bench/grpc.py --servers go --shapes 10x10 --reps 8
 """
@@ -33,7 +33,7 @@ SUITE = "TLS_AES_128_GCM_SHA256"
 GROUP = "X25519"
 SHAPES = {"1x100": (1, 100), "10x10": (10, 10)}
 SERVERS = ("fast", "awake", "go")
-# Least ratio of Plimsoll's calls per CPU-second to the peer's, by (peer, server, shape).
+# Minimum ratio of Plimsoll's calls per CPU-second to the peer's, by (peer, server, shape).
 GOALS = {
     **{("h2load", server, shape): 5 for server in ("fast", "awake") for shape in SHAPES},
     ("h2load", "go", "1x100"): 3,

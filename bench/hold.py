@@ -5,7 +5,7 @@ Plimsoll holds connections to its own server, a new one for each run; no memory 
 before it is measured. The figures of other systems were published by their makers or users
 for other machines: they show how large such a connection usually is.
 
-    bench/hold.py                       all of it
+    bench/hold.py                       everything
     bench/hold.py --connections 4000    fewer
     bench/hold.py --links mtls --certificates 100
     bench/hold.py --links mtls,mtls-new post-quantum algorithms beside the usual ones
@@ -22,9 +22,9 @@ SUITE = "TLS_AES_128_GCM_SHA256"
 # Key exchange and kind of certificates of each link.
 ALGORITHMS = {"tls": ("X25519", "ecdsa-p256"), "mtls": ("X25519", "ecdsa-p256"), "mtls-new": ("X25519MLKEM768", "ml-dsa-65")}
 LINKS = ("tcp", *ALGORITHMS)
-# Most resident bytes per connection: client, server.
+# Maximum resident bytes per connection: client, server.
 GOALS = {"tls": (2_100, 2_000), "mtls": (2_100, 2_000)}
-# Most bytes that post-quantum algorithms may add to an idle connection at either end.
+# Maximum bytes that post-quantum algorithms may add to an idle connection, at client or server.
 MAX_ADDED_BYTES = 300
 # Published for 20,000 connections: (system, client TLS / mTLS, server TLS / mTLS), kB.
 PUBLISHED = [

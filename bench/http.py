@@ -7,7 +7,7 @@ medians over the repetitions; a row counts only if all its requests succeeded. T
 which sends a token every 20 ms: 1,000 concurrent streams for Plimsoll alone, and 50 for Plimsoll and AIPerf in turn,
 with the time to the first token that each reports.
 
-    bench/http.py                       all of it
+    bench/http.py                       everything
     bench/http.py --quick               two repetitions with fewer requests
     bench/http.py --servers nginx --shapes h1x100 --clients plimsoll,wrk
 """
@@ -33,19 +33,19 @@ REQUESTS = {"plimsoll": 600_000, "h2load": 200_000, "oha": 40_000, "wrk": 400_00
 # `fast` answers all requests of one read with one write; `awake` also busy-polls between reads. Both only
 # speak HTTP/2.
 SERVERS = ("nginx", "plimsoll", "fast", "awake")
-# Least ratio of Plimsoll's requests per CPU-second to the peer's.
+# Minimum ratio of Plimsoll's requests per CPU-second to the peer's.
 GOALS = {
     ("h2load", "1x100"): 4, ("h2load", "10x10"): 4, ("oha", "1x100"): 15, ("oha", "10x10"): 15,
     ("wrk", "h1x100"): 1.2, ("oha", "h1x100"): 5, ("vegeta", "h1x100"): 5,
 }
 TOKEN_STREAMS = 1_000
-# Most client CPU per token in µs with this many concurrent streams.
+# Maximum client CPU per token in µs, with TOKEN_STREAMS concurrent streams.
 TOKEN_GOAL = 1.5
 # Streams have a connection each, or share this many HTTP/2 connections.
 SHARED_CONNECTIONS = 10
 # Concurrent streams that AIPerf can handle on one core.
 AIPERF_STREAMS = 50
-# Least ratio of AIPerf's client CPU per token to ours.
+# Minimum ratio of AIPerf's client CPU per token to ours.
 AIPERF_GOAL = 50
 TOKEN_DELAY_MS, TOKENS = 20, 200
 AIPERF = bench.PEERS / "aiperf" / "bin"
@@ -127,7 +127,7 @@ def command(name, port, shape, requests, folder):
             "--no-tui", "--output-format", "json", url,
         ]
     if name == "wrk":
-        # It runs for a time and reports the number of requests.
+        # wrk runs for a time and reports the number of requests.
         seconds = max(1, requests // 50_000)
         return [bench.tool("wrk"), "-t", 1, "-c", connections, "-d", f"{seconds}s", url]
     rate = f"{requests // 4}/1s"

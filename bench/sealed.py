@@ -53,7 +53,7 @@ LAWS = {
     "collapse": 'law = "collapse"\nlimit = {limit}\nfactor = 10\nof = { law = "exponential", mean = "4ms" }\n',
 }
 NAMES = ("mean", "p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max")
-# A burst takes this long, in seconds.
+# Shortest and longest burst, in seconds.
 BURST_S = (0.001, 0.02)
 Case = collections.namedtuple("Case", "law rate protocol")
 

@@ -25,8 +25,8 @@ import side_by_side as bench
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SIZES = ["20x3", "1000x10", "5000x3", "10000x3"]
-# Most CPU per delivered token in µs; most growth of a process per session in bytes (memory that it had used
-# before the load is not counted); least tokens per second.
+# Maximum CPU per delivered token in µs; maximum growth of a process per session in bytes (memory that it had used
+# before the load is not counted); minimum tokens per second.
 CPU_GOALS = {"gateway": 12, "backend": 15, "client": 6}
 RSS_GOALS = {"gateway": 6_000, "client": 3_000}
 PACE_GOAL = 20_000

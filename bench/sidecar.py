@@ -38,7 +38,7 @@ MOSN_COST = {"cpu": "56 to 68", "p50": "60 to 130", "rss": "55 to 61"}
 GOAL_CPU, GOAL_P50, GOAL_RSS = 10.0, 20.0, 15e6
 MAX_GROWTH_BYTES = 64e6
 AWAKE = "awake"
-# Least number of calls of a slow run for a p99.
+# Minimum number of calls of a slow run for a p99.
 MIN_CALLS_FOR_P99 = 400
 TICK = os.sysconf("SC_CLK_TCK")
 

@@ -71,7 +71,7 @@ def measure(folder, protocol, rungs, rate, seconds):
 
 
 def priced(folder, chain=()):
-    """Returns what `plimsoll price` says: by the names of layers, or of the chain, the metrics by their keys."""
+    """Returns the metrics of each layer, or of the chain, that `plimsoll price` prints, by name and key."""
     more = ["--chain", ",".join(chain)] if chain else []
     said = plimsoll_json("price", folder, *more)
     return {
@@ -114,7 +114,7 @@ def draw_chain(draw, proxies):
 
 
 def rung_of_chain(name, chain):
-    """Returns the rung that measures a chain; TLS before the first proxy is the load's, and before others is between."""
+    """Returns the rung that measures a chain: TLS before the first proxy is the load's, other TLS between proxies."""
     proxies = [layer for layer in chain if layer not in TLS]
     legs = {"load": "off", "between": "off"}
     leg = "load"
@@ -127,7 +127,7 @@ def rung_of_chain(name, chain):
 
 
 def closure(folder, protocol, proxies, arguments):
-    """Measures chains that were drawn, beside what was predicted; returns how many were right."""
+    """Measures chains that were drawn, and compares them with predictions; returns how many of these were right."""
     draw = random.Random(SEED)
     chains = [draw_chain(draw, proxies) for _ in range(arguments.closure)]
     right = 0

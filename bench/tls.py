@@ -6,7 +6,7 @@ X25519 unless a row names others), one after the other in every repetition; the 
 The CPU is that of the whole client process, user and system, from its start to its end. Rows with ML-KEM or
 ML-DSA are for OpenSSL 3.5 and newer.
 
-    bench/tls.py                                    all of it
+    bench/tls.py                                    everything
     bench/tls.py --quick                            two short repetitions
     bench/tls.py --rows full,resumed --reps 8
     bench/tls.py --openssl /opt/openssl/bin/openssl another openssl beside the system's

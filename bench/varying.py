@@ -14,7 +14,7 @@ import side_by_side as bench
 GOAL_PERCENT = 10
 ORDERS = ["-m", "orders.OrderService/Submit"]
 SCORE = ["-m", bench.METHOD]
-# The kind of variation, and the messages: first the constant one.
+# The kind of variation, and its messages; the constant one comes first.
 ROWS = [
     ("a number and a text", SCORE, json.dumps({"json": bench.VECTOR}),
      json.dumps({"json": bench.VECTOR.replace("0.0000", "{{random 0.0000 0.9999}}").replace("  1", "{{seq}}")})),

@@ -22,7 +22,7 @@ import tempfile
 import time
 
 MAX_WAIT_S = 300
-# Of prctl(2).
+# An option of prctl(2).
 PR_SET_CHILD_SUBREAPER = 36
 SHARDS = 4
 NODES = 4
@@ -224,7 +224,7 @@ def run_with_slurm(program, folder, background):
     run(["sbatch", "--wait", "load.sh"], folder, **variables)
     (directory,) = (folder / "runs").glob("clustered-*")
     check_matches_one_process("sbatch with plimsoll slurm's script", folder, directory)
-    # A cancelled job keeps what was measured until then.
+    # A cancelled job must keep what it has measured.
     long = (folder / "plan.toml").read_text(encoding="utf-8").replace('"3s"', '"300s"')
     (folder / "long.toml").write_text(long, encoding="utf-8")
     script = run([program, "slurm", "long.toml", "--shards", SHARDS, "--program", program], folder)

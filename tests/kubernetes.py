@@ -87,7 +87,8 @@ class Cluster:
         self.images = images
         server = next(images.glob("plimsoll-server-*.tar")).name
         self.version = server.removeprefix("plimsoll-server-").split("-x86_64")[0]
-        # Files outside of `folder` that kubelets and plugins leave are removed at the end, except those of before.
+        # Files outside of `folder` that kubelets and plugins leave are removed at the end, except those that existed
+        # before.
         self.before = set(self.leftovers())
         # Several clusters may run on one machine.
         self.name = f"plk{os.getpid() % 100_000}"

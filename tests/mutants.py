@@ -65,7 +65,7 @@ CORE_FILES = [
 ]
 
 CPU_LIMIT_S, CPU_FACTOR = 40, 5
-# Only tests that wait forever take longer. Seconds.
+# Time limit in seconds, which only tests that wait forever exceed.
 WALL_LIMIT_S = 900
 MEMORY_LIMIT_BYTES = 8 << 30
 
@@ -225,8 +225,8 @@ class TreeCopy:
             if re.fullmatch("crates/[^/]+/Cargo.toml", name):
                 data = with_tests(pathlib.Path(name).parent, data.decode(), tests).encode()
             write_if_changed(TREE / name, data, ROOT / name)
-        # A profile of its own, so that neither build overwrites the other's, while dependencies are
-        # shared. Lints only warn, because a change may leave a value unused.
+        # A separate profile keeps the two builds from overwriting each other's files, while dependencies are shared.
+        # Lints only warn, because a change may leave a value unused.
         manifest = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
         manifest = re.sub(r'(?m)^debug = "line-tables-only"', "debug = false", manifest)
         manifest = manifest.replace('= "deny"', '= "warn"')
@@ -497,7 +497,7 @@ def test_mutant(mutant, binaries, surveys, function):
     return "missed", None if asked else "no test reaches it"
 
 
-# --- The whole -----------------------------------------------------------------------
+# --- The whole run -------------------------------------------------------------------
 
 
 def wilson_interval(good, all_):

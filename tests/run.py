@@ -34,7 +34,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = shlex.split(os.environ.get("CARGO") or "cargo")
 CARGO_FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
-# All tests are of one build: for another choice of packages, targets or features, cargo compiles nearly every
+# All tests come from one build, because for another choice of packages, targets or features cargo compiles nearly every
 # dependency once more.
 ALL_PACKAGES = ["--workspace", "--features", os.environ.get("TEST_FEATURES") or "plimsoll/parquet,plimsoll/tokenizers"]
 # Number of test binaries that run concurrently.
@@ -92,7 +92,7 @@ CHILDREN = set()
 
 
 def start(command, **options):
-    """Starts a command in a process group of its own, so that what it starts ends with it."""
+    """Starts a command in its own process group, so that the processes that it starts end with it."""
     child = subprocess.Popen(command, process_group=0, **options)
     CHILDREN.add(child)
     return child

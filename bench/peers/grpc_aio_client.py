@@ -28,7 +28,7 @@ async def client(call, message, numbers, ok):
 async def run(args):
     with open(args.message, "rb") as file:
         message = file.read()
-    # A pool of its own a channel: otherwise grpcio puts them all on one connection.
+    # Each channel needs its own pool of subchannels; otherwise grpcio puts all channels on one connection.
     options = [("grpc.use_local_subchannel_pool", 1)]
     if args.ca:
         with open(args.ca, "rb") as file:

@@ -22,8 +22,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let whole = play(choices, bytes, usize::MAX);
     let pieces = play(choices, bytes, usize::from(choices[3]).max(1));
-    // Requests that wait for windows are sent between two pieces, so what they meet there may
-    // legitimately differ.
+    // Requests that wait for windows are sent between two pieces, so the split may legitimately change the result.
     if choices[2] != u8::MAX {
         assert_eq!(whole, pieces, "a split changed what happened");
     }

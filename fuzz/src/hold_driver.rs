@@ -2,10 +2,10 @@
 //! lose a call, must accept only exact echoes apart from other line ends, and must end in the same
 //! state for every split.
 //!
-//! The first bytes of the input choose: 0 the length of the greeting; 1 that of a message; 2 the
-//! size of the pieces; 3 the number of messages, sent one after another; 4 the message that is
-//! cancelled. The rest is what the server sends: a byte of 254 stands for the rest of the echo that
-//! is due and 255 for its next byte, so that the fuzzer finds complete echoes easily.
+//! The first bytes of the input choose: 0 the length of the greeting; 1 the length of a message; 2 the size of the
+//! pieces; 3 the number of messages, sent one after another; 4 the message that is cancelled. The rest is what the
+//! server sends: a byte of 254 stands for the rest of the echo that is due and 255 for its next byte, so that the
+//! fuzzer finds complete echoes easily.
 
 #![no_main]
 

@@ -12,7 +12,7 @@ use plimsoll_protocols::http::{
     ModelAnswers,
 };
 
-/// APIs of which events of tokens may be.
+/// The APIs of language models whose events the driver may expect.
 const APIS: [&str; 3] = ["chat", "responses", "messages"];
 
 fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcome>) {
@@ -67,7 +67,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
     driver.abort(Outcome::Reset, Time(3), &mut events);
     let done = events.iter().filter_map(Event::ended_call);
     assert_eq!(done.count(), 1, "{events:?}");
-    // After unrequested bytes, how much was read before depends on the split.
+    // After unrequested bytes, the split determines how much was read before them, so details are not compared.
     events.retain(|event| !matches!(event, Event::Detail { .. }));
     for event in &mut events {
         if let Event::Done(done) | Event::Unprocessed(done) = event {

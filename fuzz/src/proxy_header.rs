@@ -1,6 +1,6 @@
-//! Arbitrary bytes as the PROXY header of a connection: no panic, no header over the limit, and the
-//! same result for every split. Headers written by another implementation must give the client that
-//! was put in.
+//! Arbitrary bytes as the PROXY header of a connection: no panic, no header over the limit, and the same result for
+//! every split. Headers that another implementation has written must be parsed to the client that they were written
+//! for.
 #![no_main]
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -72,6 +72,6 @@ fuzz_target!(|input: &[u8]| {
     assert_client(from_four, &build(Command::Proxy, addresses.into()), rest);
     let addresses = IPv6::new(six, Ipv6Addr::LOCALHOST, port, other);
     assert_client(from_six, &build(Command::Proxy, addresses.into()), rest);
-    // A connection of the proxy itself: its addresses do not count.
+    // The header of a connection that the proxy makes for itself: its addresses are ignored.
     assert_client(None, &build(Command::Local, addresses.into()), rest);
 });

@@ -1,7 +1,6 @@
-//! TLS handshakes whose messages come in records and reads of any size, with foreign bytes in
-//! between: our client against the library's server, and the library's client against our server.
-//! Nothing panics; handshakes that are only fragmented succeed and deliver every byte of data; what
-//! fails here must fail for the library's own connection, too.
+//! TLS handshakes whose messages come in records and reads of any size, with foreign bytes in between: our client
+//! against rustls' server, and rustls' client against our server. Nothing panics; handshakes that are only fragmented
+//! succeed and deliver every byte of data; a handshake that fails here must also fail between two ends of rustls.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -22,7 +21,7 @@ static SETUPS: LazyLock<Vec<HandshakeSetup>> = LazyLock::new(|| {
     let certificate = params.self_signed(&key).expect("a certificate");
     let certificate = CertificateDer::from(certificate.der().to_vec());
     let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-    // Kept short, because the library cannot buffer long messages cut into records of one byte.
+    // Messages are kept short, because rustls cannot buffer long messages that are cut into records of one byte.
     let long = ExtraLength::default();
     [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()

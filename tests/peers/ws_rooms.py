@@ -3,7 +3,7 @@
 Prints the addresses of its API and of its sockets, which use TLS with a certificate and its key. A member logs in over HTTP, and opens a socket that needs the token of
 that login in a header field, in the query and in the subprotocol, and its cookie. A saying is answered by two messages
 about others, and one with its id; news that are asked for over HTTP are sent over the socket before that request is
-answered. Each socket's close code is written to the file `closes`, one a line.
+answered. Each socket's close code is written to the file `closes`, one per line.
 """
 
 import asyncio

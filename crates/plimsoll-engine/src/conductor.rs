@@ -62,7 +62,7 @@ pub enum Observation<'a> {
         workers: u32,
         /// Connections that are established.
         connections: u64,
-        /// Time from now until the load begins, as far as this process knows it.
+        /// Time from now until the load begins, as far as this process knows.
         lead: Duration,
     },
     /// An interval of one second has ended. Contains its record and, if the plan records calls individually, the calls

@@ -29,8 +29,8 @@ pub enum PanicCause {
     Defect,
     /// The system denied a library a thread or memory.
     Refusal,
-    /// Like [`PanicCause::Refusal`], but the process cannot continue: no alternative signal stack could be allocated
-    /// for a thread, whose start cannot unwind.
+    /// Like [`PanicCause::Refusal`], but the process cannot continue: the alternative signal stack of a new thread
+    /// could not be allocated, and a panic at that point cannot unwind.
     FatalRefusal,
     /// The system no longer lets the asynchronous runtime poll its sockets, so everything that uses the runtime hangs.
     RuntimeFailure,

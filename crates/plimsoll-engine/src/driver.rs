@@ -13,7 +13,7 @@ use plimsoll_model::{Count, Outcome, Time};
 /// waiting calls rather than as memory growth.
 pub const MAX_UNSENT_BYTES: usize = 1 << 20;
 
-/// The worker's number of a call in flight, which a driver returns unchanged. Numbers are small and are reused after a
+/// The worker's number for a call in flight, which a driver returns unchanged. Numbers are small and are reused after a
 /// call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub u32);
@@ -77,7 +77,7 @@ pub enum Event {
         /// The tokens counted so far.
         usage: TokenUsage,
     },
-    /// An answer that consists of tokens has ended without any text; an answer of a single token may have none.
+    /// A token answer has ended without any text, which is possible if it consists of a single token.
     EndedWithoutText(CallId),
     /// A model's answer has arrived in one piece, so its tokens have no arrival times. Precedes the end of the call.
     WholeAnswer(CallId),
@@ -144,12 +144,12 @@ pub struct TokenUsage {
     pub prompt: u64,
     /// Tokens of the answer; 0 where the service does not count them.
     pub answer: u64,
-    /// Tokens of the answer that the service streamed, without hidden ones.
+    /// Tokens of the answer that the service streamed, without hidden ones such as reasoning tokens.
     pub streamed: u64,
 }
 
-/// The error of a peer that violated the protocol, or of a driver that cannot continue. The connection is closed after
-/// its outbox has been sent.
+/// An error after which a connection cannot continue: the peer violated the protocol, or the driver failed. The
+/// connection is closed after its outbox has been sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", outcome.code())]
 pub struct ProtocolError {
@@ -191,7 +191,7 @@ pub trait Driver {
         false
     }
 
-    /// Returns whether the connection carries one call at a time and is idle between calls, when the peer may close it.
+    /// Returns whether the connection carries one call at a time. Between calls it is idle, and the peer may close it.
     fn is_exclusive(&self) -> bool {
         false
     }
@@ -200,8 +200,8 @@ pub trait Driver {
     /// in flight have ended, and replaced.
     fn is_draining(&self) -> bool;
 
-    /// Returns whether the driver still takes calls after its connection has ended, and answers them from what arrived
-    /// before, or with the reason of the end.
+    /// Returns whether the driver still accepts calls after its connection has ended. It then answers them from data
+    /// that arrived earlier, or with the reason why the connection ended.
     fn outlives_connection(&self) -> bool {
         false
     }

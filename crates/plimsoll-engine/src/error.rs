@@ -40,7 +40,7 @@ pub enum EngineError {
     Descriptors {
         /// Number of connections.
         needed: u64,
-        /// Descriptors for them and for the process itself.
+        /// Descriptors that the connections and the process itself need.
         needed_descriptors: u64,
         /// Descriptors that a process may have.
         limit: u64,

@@ -108,7 +108,7 @@ where
         targets: usize,
         buffer: usize,
     ) -> Self {
-        // Connections established before the load are counted in the first stage that enters the totals.
+        // Connections established before the load are counted in the first stage that counts towards the totals.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
         let stamps = share.measures_lateness() && network.has_receive_times();
         EventLoop {

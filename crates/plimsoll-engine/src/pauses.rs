@@ -16,8 +16,8 @@ pub(crate) const MAX_POLL_GAP_NS: u64 = 5_000_000;
 /// Minimum length of a pause in nanoseconds; shorter delays are the loop's normal work.
 const MIN_PAUSE_NS: u64 = 1_000_000;
 
-/// Maximum length of a recovery, as a multiple of the pause: in this time, a target with a tenth of its capacity to
-/// spare has worked off the backlog.
+/// Maximum length of a recovery, as a multiple of the pause: within this time, a target with a tenth of its capacity to
+/// spare has processed the backlog.
 const MAX_RECOVERY_FACTOR: u64 = 10;
 
 /// The pauses of one event loop.
@@ -87,8 +87,8 @@ impl PauseTracker {
         })
     }
 
-    /// Begins the recovery from a pause of `length_ns`. The tuple contains the stage, the number of calls in flight or
-    /// waiting, and the number of calls due so far.
+    /// Begins the recovery from a pause of `length_ns`. `under_way` is the number of calls in flight or waiting, and
+    /// `due` the number of calls due so far.
     #[cold]
     pub(crate) fn begin_recovery(
         &mut self,

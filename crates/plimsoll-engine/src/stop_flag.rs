@@ -1,4 +1,4 @@
-//! Requests to end a run early.
+//! Stop requests, which end a run early.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -62,7 +62,8 @@ pub use session::{ServerSession, ServerSessions, TlsConnection};
 
 use crate::transport::addresses::classify_connect;
 
-/// Error message for a server that requires a client certificate, gets none and may close without an alert.
+/// Error message for the case that a server requires a client certificate and gets none. The server may then close
+/// without an alert.
 pub(crate) const CLIENT_CERT_MISSING: &str =
     "tls: the server asked for a client certificate, got none and closed the connection";
 pub(crate) const CLOSED_IN_HANDSHAKE: &str =
@@ -228,8 +229,8 @@ impl TlsClient {
         &self.config
     }
 
-    /// Returns outcome and message of a connection with [`TlsClient::config`] that failed with `error` before its peer
-    /// sent anything.
+    /// Returns the outcome and the message of a connection with [`TlsClient::config`] that failed with `error` before
+    /// its peer sent anything.
     pub fn classify_failure(&self, error: &io::Error) -> (Outcome, String) {
         const DISCONNECT_KINDS: [io::ErrorKind; 3] = [
             io::ErrorKind::UnexpectedEof,
@@ -344,7 +345,7 @@ impl TlsClient {
         Ok(TlsConnection(layer))
     }
 
-    /// Returns outcome and message of a failed session.
+    /// Returns the outcome and the message of a failed session.
     pub(crate) fn classify_session_error(&self, fault: &SessionError) -> (Outcome, String) {
         match fault {
             SessionError::Handshake(e) | SessionError::Library(e) => {

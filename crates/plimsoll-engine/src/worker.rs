@@ -51,13 +51,13 @@ use tokens::TokenTracker;
 /// The event loop for calls that are independent of each other.
 pub type Worker<P, N> = EventLoop<DriverClient<P>, N>;
 
-/// A slot for one of the plan's persistent connections; the actual connection in it is replaced when it is lost.
+/// A slot for one of the plan's persistent connections. The connection in it is replaced when it is lost.
 #[derive(Clone, Debug, Default)]
 struct ConnectionSlot {
     connection: Option<u32>,
     /// Closed loop: number of idle clients of this slot, each of which is about to start a call.
     idle: u32,
-    /// The times from which idle clients have waited because the connection had no capacity, oldest first.
+    /// The times at which idle clients began to wait because the connection had no capacity, oldest first.
     waiting: VecDeque<Time>,
     /// Whether the slot has an entry in the worker's `wait_deadlines`.
     has_wait_timer: bool,
@@ -82,8 +82,8 @@ pub struct DriverClient<P: Protocol> {
     /// Connections with capacity, in the order in which they are used next.
     available: VecDeque<u32>,
     dirty: Vec<u32>,
-    /// Open loop: connections that are reading the remainder of an answer whose call has ended, and the time since
-    /// when; oldest first.
+    /// Open loop: connections that are reading the remainder of an answer whose call has ended, and the time at which
+    /// each began to; oldest first.
     reading_remainders: VecDeque<(Time, SocketToken)>,
 
     calls: CallTable,
@@ -93,13 +93,13 @@ pub struct DriverClient<P: Protocol> {
     /// Calls that the server did not process and that are waiting to be sent again, oldest first.
     retries: VecDeque<PendingRetry>,
 
-    /// Calls that are waiting for a connection of their own, indexed by that connection's index in `connections`.
+    /// Calls that are waiting for a separate connection, by that connection's index in `connections`.
     pending_calls: Vec<PendingCall>,
-    /// Number of calls that currently have a connection of their own.
+    /// Number of calls that currently have a separate connection.
     single_calls: usize,
     /// The plan's limit of calls in flight, if it has one.
     limit: Option<InFlightLimiter>,
-    /// Deadlines of calls that are waiting for a connection of their own; sorted.
+    /// Deadlines of calls that are waiting for a separate connection; sorted.
     attempt_deadlines: VecDeque<(Time, SocketToken)>,
     /// The time at which the last answer arrived; used to detect a stalled target.
     last_answer: Time,
@@ -427,7 +427,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         if self.call_source.take_persistent_start() {
             for slot in 0..self.client.slots.len() {
                 if self.share.load.batches.is_some() {
-                    // Clients did not wait for a connection while another load's batch was running.
+                    // Time in which another load's batch was running does not count as waiting for a connection.
                     self.client.slots[slot].waiting.clear();
                 }
                 self.start_idle_clients(slot as u32, now);
@@ -478,7 +478,8 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Returns the stage in which a connection's events are counted: that of its call, or the current one.
+    /// Returns the stage in which a connection's events are counted: the stage of its call, or the current stage if it
+    /// has none.
     fn connection_stage(&self, index: u32, role: ConnectionRole) -> u8 {
         match role {
             ConnectionRole::Slot(_) => self.stage,

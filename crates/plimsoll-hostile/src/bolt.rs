@@ -20,7 +20,7 @@ pub(super) fn read_request(peer: &mut ScriptPeer) -> io::Result<u32> {
         let be32 =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         peer.read_exact(be16(14) + be16(16) + be32(18) as usize)?;
-        // Skips heartbeats, which are command 0.
+        // Command 1 is a request. Heartbeats, command 0, are skipped.
         if be16(2) == 1 {
             return Ok(be32(5));
         }
@@ -92,7 +92,7 @@ const fn status_behaviour<const NUMBER: u16>(
 }
 
 pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
-    // Behaviours of the connection.
+    // Closes, resets and stalls of the connection.
     HostileBehaviour::new("bolt-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),

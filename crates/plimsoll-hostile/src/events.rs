@@ -18,7 +18,7 @@ const TOKEN_EVENT: &[u8] =
 
 const SEND_DONE: HostileStep = Send(b"data: [DONE]\n\n");
 
-/// Does nothing, so that the bytes of the preceding steps are sent before the next step.
+/// An empty step. The bytes that preceding steps have written are sent before it, and so separately from later bytes.
 const FLUSH: HostileStep = Do(|_| Ok(()));
 
 const SEND_USAGE: HostileStep =
@@ -75,7 +75,7 @@ const BEGIN_ANSWER: HostileStep = Do(|p| p.play(&[Request, SEND_HEAD]));
 const BEGIN_TOKENS: HostileStep = Do(|p| p.play(&[Request, SEND_HEAD, SEND_TOKEN]));
 
 impl HostileBehaviour {
-    /// Makes the behaviour send a head and this event, and then nothing more.
+    /// Makes the behaviour send a head and this event, and then keep the connection open without sending.
     const fn stalls(self, event: &'static [u8]) -> HostileBehaviour {
         self.with_script(BehaviourScript::ThreeSteps([
             BEGIN_ANSWER,
@@ -84,7 +84,7 @@ impl HostileBehaviour {
         ]))
     }
 
-    /// Makes the behaviour send a head, a token and this event, and then nothing more.
+    /// Makes the behaviour send a head, a token and this event, and then keep the connection open without sending.
     const fn stalls_after_token(self, event: &'static [u8]) -> HostileBehaviour {
         self.with_script(BehaviourScript::ThreeSteps([
             BEGIN_TOKENS,

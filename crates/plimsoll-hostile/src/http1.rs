@@ -28,7 +28,7 @@ const SEND_HUGE_CHUNK: HostileStep = Send(b"10000000000000000\r\nhello\r\n");
 const SEND_LAST_CHUNK: HostileStep = Send(b"0\r\n");
 
 pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
-    // Behaviours of the connection.
+    // Closes, resets and stalls of the connection.
     HostileBehaviour::new("http-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),

@@ -1,6 +1,6 @@
 //! Misbehaving gRPC servers over HTTP/2 (RFC 9113, RFC 7541).
 //!
-//! This file is long because it is one list.
+//! This file is long because it is a single list of behaviours.
 
 mod fields;
 
@@ -25,13 +25,13 @@ const READ_PREFACE: HostileStep = Do(|p| p.read_exact(24).map(drop));
 const SEND_SETTINGS: HostileStep = Write(|out, _| write::settings(out, &[]));
 
 /// Reads frames up to the end of the first request, acknowledges the client's SETTINGS, and returns the request's
-/// stream.
+/// stream id.
 pub(super) fn read_request(peer: &mut ScriptPeer) -> io::Result<u32> {
     peer.play(&[READ_PREFACE, SEND_SETTINGS])?;
     read_whole_request(peer)
 }
 
-/// Reads frames up to one with END_STREAM, and returns its stream.
+/// Reads frames up to one with END_STREAM, and returns its stream id.
 fn read_whole_request(peer: &mut ScriptPeer) -> io::Result<u32> {
     loop {
         let head = peer.read_exact(9)?;
@@ -81,7 +81,7 @@ fn write_half_answer(out: &mut Vec<u8>, stream: u32) {
     write::data(out, stream, &SCORE_MESSAGE[..8], EndStream(false));
 }
 
-/// Writes these fields with END_STREAM.
+/// Writes a HEADERS frame with these fields and END_STREAM.
 fn write_end(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     write_headers(out, stream, fields, EndStream(true));
 }
@@ -192,7 +192,7 @@ impl HostileBehaviour {
 const HTTP_STATUS_OUTCOME: O = O::coded("HTTP_STATUS");
 
 pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
-    // Behaviours of the connection.
+    // Closes, resets and stalls of the connection.
     HostileBehaviour::new("h2-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),
@@ -237,7 +237,7 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     HostileBehaviour::new("h2-drip", O::Ok)
         .about("a valid answer, one byte per millisecond")
         .script(&[Request, Write(write_answer), Drip, Wait]),
-    // Violations with SETTINGS.
+    // Missing, invalid and extreme SETTINGS.
     HostileBehaviour::new("h2-no-settings", O::ProtocolError)
         .about("the first frame is not SETTINGS (RFC 9113 §3.4)")
         .answers_preface_with(|out, _| write_ping(out, 0, b"pingping")),
@@ -280,7 +280,7 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     HostileBehaviour::new("h2-pings-then-answer", O::Ok)
         .about("1,000 PINGs before a good answer")
         .script(&[Request, Do(send_ping_flood), Do(answer_all_requests)]),
-    // GOAWAY.
+    // Unexpected GOAWAY frames.
     HostileBehaviour::new("h2-goaway-at-once", O::Goaway)
         .about("GOAWAY after its SETTINGS")
         .script(&[
@@ -311,7 +311,7 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     HostileBehaviour::new("h2-goaway-length", O::ProtocolError)
         .about("GOAWAY of 4 bytes (§6.8)")
         .answers_with_frames(|out, _| write_frame(out, kind::GOAWAY, 0, 0, &[0; 4])),
-    // Resets and other ends of streams.
+    // Streams that are reset or end early.
     HostileBehaviour::new("h2-refused-stream", O::StreamRefused)
         .about("RST_STREAM with REFUSED_STREAM")
         .answers_with_frames(|out, s| reset(out, s, Code::REFUSED_STREAM)),
@@ -476,7 +476,7 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     HostileBehaviour::new("h2-hpack-bomb", O::HeadTooLarge)
         .about("4,000 bytes in the table, named 16,000 times")
         .answers_with_frames(|out, s| {
-            // Literal with indexing: `a: bbb…`; the entry is index 62 from then on.
+            // A literal with indexing, `a: bbb…`, which adds the entry with index 62 to the dynamic table.
             let mut block = vec![0x88, 0x40, 0x01, b'a', 0x7f, 0xa1, 0x1e];
             block.extend([b'b'; 4000]);
             block.extend([0xbe; 16_000]);

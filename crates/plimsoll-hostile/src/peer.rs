@@ -31,7 +31,7 @@ pub(super) struct StartedRuns {
 /// The maximum number of sessions whose runs are remembered.
 const MAX_REMEMBERED_RUNS: usize = 1 << 16;
 
-/// A connection with a client.
+/// The server's end of one connection, through which a script sends, receives and closes.
 pub struct ScriptPeer {
     stream: TcpStream,
     /// The TLS state; `None` until [`ScriptPeer::complete_handshake`] has set it up.
@@ -195,7 +195,7 @@ impl ScriptPeer {
     /// Neither reads nor writes until the client disconnects, or for [`MAX_WAIT`].
     pub(super) fn ignore_client(&mut self) -> io::Result<()> {
         let mut byte = [0];
-        // Does not read, so it only notices that the connection has ended.
+        // Peeks at the socket, which shows that the client has disconnected and leaves the client's bytes unread.
         for _ in 0..MAX_WAIT.as_millis() / 20 {
             std::thread::sleep(Duration::from_millis(20));
             if matches!(self.stream.take_error(), Ok(Some(_)) | Err(_)) {
@@ -211,7 +211,7 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Returns a new session id.
+    /// Returns an id for a new chat session, unique among the connections of one misbehaving server.
     pub(super) fn new_session_id(&self) -> String {
         format!(
             "hostile-{}",
@@ -219,7 +219,8 @@ impl ScriptPeer {
         )
     }
 
-    /// Records that a session's run has begun, and wakes the thread that waits for it in [`ScriptPeer::wait_for_run`].
+    /// Records that a session's run (the answer to a query) has begun, and wakes the thread that waits for it in
+    /// [`ScriptPeer::wait_for_run`].
     pub(super) fn begin_run(&self, session: &str) {
         let mut begun = self
             .runs

@@ -15,7 +15,7 @@ pub enum HostileProtocol {
     Http1,
     /// A language model's answer over HTTP/1.1.
     Events,
-    /// A session: its API over HTTP/1.1 and its socket, at one address.
+    /// A chat session: its API over HTTP/1.1 and its WebSocket, at one address.
     WebSocket,
     /// SOFABolt.
     Bolt,
@@ -34,7 +34,7 @@ impl HostileProtocol {
         HostileProtocol::Tls,
     ];
 
-    /// Returns the protocol's name in lists.
+    /// Returns the protocol's name, as lists show it.
     pub fn name(self) -> &'static str {
         match self {
             HostileProtocol::Http2 => "HTTP/2",

@@ -17,7 +17,7 @@ pub struct HostileBehaviour {
     pub about: &'static str,
     /// The outcome that a correct client reports for the call.
     pub outcome: Outcome,
-    /// Whether the server needs a certificate and key, because the handshake succeeds.
+    /// Whether the server needs a certificate and key, because the script completes a TLS handshake.
     pub needs_certificate: bool,
     pub(super) script: BehaviourScript,
 }

@@ -65,11 +65,11 @@ struct HostileShared {
 }
 
 impl HostileServer {
-    /// Binds a port for each of `behaviours`: consecutive ports from that of `first` on, or free ports if that is 0.
-    /// `tls` is for behaviours that begin with a correct handshake.
+    /// Binds a port for each of `behaviours`: consecutive ports that start at the port of `first`, or free ports if
+    /// that is 0. `tls` is for behaviours that begin with a correct handshake.
     ///
     /// # Errors
-    /// When the certificate can't be used, or a port can't be bound; the message names it.
+    /// When the certificate can't be used, or a port can't be bound. The message names the port.
     pub fn bind(
         behaviours: &[(HostileProtocol, &'static HostileBehaviour)],
         first: SocketAddr,

@@ -1,6 +1,7 @@
-//! The correct behaviour of a session's server; each misbehaviour replaces one step of it.
+//! The correct behaviour of a chat session's server; each misbehaviour replaces one step of it.
 //!
-//! API and WebSockets share an address: the first request on a connection decides which of them it is.
+//! The session's HTTP API and its WebSocket share an address: the first request on a connection decides which of the
+//! two the connection is for.
 
 use std::io;
 
@@ -9,14 +10,14 @@ use plimsoll_wire::websocket::{Opcode, accept_key, append_frame};
 
 use super::peer::ScriptPeer;
 
-/// The handlers of a connection for each step of a session.
+/// The handlers of the steps of a session, in their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionHandlers {
     pub create: fn(&mut ScriptPeer) -> io::Result<()>,
     pub run: fn(&mut ScriptPeer) -> io::Result<()>,
     /// Answers the upgrade; the argument is the correct accept key.
     pub upgrade: fn(&mut ScriptPeer, &str) -> io::Result<()>,
-    /// Writes to the open socket once a run has begun.
+    /// Writes to the open WebSocket once a run (the answer to a query) has begun.
     pub stream: fn(&mut ScriptPeer) -> io::Result<()>,
 }
 

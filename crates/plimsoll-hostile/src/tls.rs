@@ -89,7 +89,7 @@ const SEND_HALF_HELLO: HostileStep = Do(|p| {
     p.write(|out| write_record(out, 22, &message[..message.len() / 2]))
 });
 
-/// The extension `supported_versions` with TLS 1.3, which every ServerHello has.
+/// The extension `supported_versions` with TLS 1.3, which every ServerHello must contain.
 const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 
 /// [`SUPPORTED_VERSIONS`] and a cookie. The cookie makes a first HelloRetryRequest legal; a second one is never legal.

@@ -1,4 +1,4 @@
-//! Misbehaving servers of a token-streaming session: its API and its WebSocket (RFC 6455).
+//! Misbehaving servers of chat sessions, each with an HTTP API and a WebSocket that streams tokens (RFC 6455).
 
 use std::io;
 

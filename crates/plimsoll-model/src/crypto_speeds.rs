@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Cryptographic speeds of one core with the TLS library of this program, in CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CryptoSpeeds {
-    /// Bytes decrypted a second in full-size records, by cipher suite (RFC 8446 B.4).
+    /// Bytes decrypted per second in full-size records, by cipher suite (RFC 8446 B.4).
     pub open_bytes_per_s: BTreeMap<String, f64>,
     /// The client's CPU time for one key exchange, µs, by key-exchange group.
     pub client_exchange_us: BTreeMap<String, f64>,
@@ -20,7 +20,7 @@ pub struct CryptoSpeeds {
     pub verify_us: f64,
 }
 
-/// The cryptographic work of one fetch.
+/// The cryptographic work of one fetch of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CryptoWork<'a> {
     /// The cipher suite's name in the IANA registry.

@@ -1,5 +1,4 @@
-//! How values, names and documents are read and written: units, JSON lines, labels, limits on input, and secrets that
-//! are masked.
+//! Reads and writes values, names and documents: units, JSON lines, labels, limits on input, and masking of secrets.
 
 pub(crate) mod document;
 pub(crate) mod fingerprint;

@@ -1,4 +1,4 @@
-//! What is measured of a call: its outcome, its times, its counts, and gates on their differences.
+//! The measurements of a call (outcome, times and counts), and gates that limit differences between variants.
 
 pub(crate) mod codes;
 pub mod gate;

@@ -33,7 +33,7 @@ pub use verdict_table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, d
 /// An objective with its verdict and measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveResult {
-    /// The objective as text, starting with the metric's name, however it was typed.
+    /// The objective as text, in a uniform notation that starts with the metric's name.
     pub objective: String,
     /// The verdict.
     pub verdict: ObjectiveVerdict,
@@ -195,7 +195,7 @@ fn evaluate(
             sure as f64 > objective.limit * all as f64
         }
         Metric::FailedUsers => {
-            // Each failure that the generator may have caused can have made one user fail.
+            // Each failure that the generator may have caused may be the reason why one user failed.
             let failures = FailureCounts::from_record(record);
             let excused = failures.total() - failures.count_certain(record, circumstances);
             let failed = failed_users(record);

@@ -66,13 +66,13 @@ pub struct Plan {
 /// The server under load, and how it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The URL as typed: the name of the target in reports.
+    /// The URL as the user wrote it, which reports show as the target's name.
     pub url: String,
     /// The host name or the address, without brackets.
     pub host: String,
     /// The port; 0 only for a Unix socket.
     pub port: u16,
-    /// The host's addresses, where the plan contains them; empty: the name is looked up.
+    /// The host's addresses, if the plan contains them; empty: the name is looked up.
     pub addresses: Vec<IpAddr>,
     /// A Unix domain socket on this machine. Host and port are then unused for connecting; requests name the host
     /// `localhost`.
@@ -226,10 +226,10 @@ pub struct LoadPlan {
     /// Closed loop: the load stops as soon as the half-width of the rate's 95 % confidence interval is at most this
     /// share of the rate (0–1).
     pub precision: Option<f64>,
-    /// Time that one call may take, from its actual send.
+    /// Time that one call may take, from when it was due.
     pub deadline: Option<Duration>,
-    /// A call that is older than this fails if its worker has received nothing for the same time. This replaces the
-    /// deadline in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at all.
+    /// A call that is older than this fails if, during the same time, its worker has received no data. This replaces
+    /// the deadline in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at all.
     pub stall_timeout: Option<Duration>,
     /// Time that TCP, TLS and the protocol's handshake may take together.
     pub connect_timeout: Duration,
@@ -255,13 +255,14 @@ pub struct LoadPlan {
     pub tick: Duration,
     /// Bytes that a worker reads at a time.
     pub read_buffer: usize,
-    /// Local addresses to connect from, in turn; empty: the system's choice.
+    /// Local addresses to connect from, used in turn; empty: the system chooses.
     pub source_addresses: Vec<IpAddr>,
     /// This load's share of the arrivals, where several loads share one schedule; `None`: all arrivals belong to it.
     pub batches: Option<BatchSchedule>,
     /// Whether the bytes that TCP carried are read for each connection when it is closed.
     pub count_bytes: bool,
-    /// Whether a load of one worker is pinned to the machine's last core, because its servers use the others.
+    /// Whether a load of one worker is pinned to the machine's last core, because the servers under load use the other
+    /// cores.
     pub pin_last_core: bool,
 }
 
@@ -315,9 +316,9 @@ impl Default for LoadPlan {
 /// A disturbance of the machine that lasts longer than a round then affects all loads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSchedule {
-    /// Batches in a round, those of all loads that share the schedule together. At least one.
+    /// Number of batches in a round, over all loads that share the schedule. At least one.
     pub of: u32,
-    /// The number of this load's first batch before the shuffle, from 0.
+    /// The number of this load's first batch before the batches are shuffled, from 0.
     pub index: u32,
     /// Consecutive batches of a round that belong to this load, from `index` on. At least one.
     pub share: u32,
@@ -420,7 +421,7 @@ pub struct Objective {
     /// The limit: nanoseconds for times, a share (0–1) for errors and users, calls per second for rates, bytes for
     /// memory.
     pub limit: f64,
-    /// The objective as typed.
+    /// The objective as the user wrote it.
     pub text: String,
 }
 

@@ -49,9 +49,9 @@ impl fmt::Display for PlanDifference {
     }
 }
 
-/// Returns the keys in which the meaning of the plans `a` and `b` (resolved, TOML) differs, in order, even if an older
-/// build wrote a time, rate or size differently. If one of them can't be parsed, because another build wrote it, the
-/// texts are compared. Text that is not TOML counts as a plan without keys.
+/// Returns, in order, the keys whose values have a different meaning in the plans `a` and `b` (resolved, TOML). A time,
+/// rate or size that an older build wrote in another notation is not a difference. If one of the plans can't be parsed,
+/// because another build wrote it, the texts are compared. Text that is not TOML counts as a plan without keys.
 pub fn plan_differences(a: &str, b: &str) -> Vec<PlanDifference> {
     let (a, b) = match (normalise(a), normalise(b)) {
         (Some(a), Some(b)) => (dotted_keys(&a), dotted_keys(&b)),

@@ -1,4 +1,4 @@
-//! Records of a load: what calls add up to, and the bounds that the generator's own lateness sets.
+//! Records of a load: the counts and times of its calls, and how far the generator's lateness may have changed them.
 
 pub mod instrument;
 pub mod record;

@@ -1,4 +1,4 @@
-//! Runs as they are stored: one load, its lanes, and its profile.
+//! Stored runs: of one load, of several lanes, and the profiles of their processes.
 
 pub mod lanes;
 pub mod profile;

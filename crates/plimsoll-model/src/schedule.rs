@@ -187,7 +187,8 @@ impl Schedule {
     }
 
     /// Returns the arrivals whose number modulo `of` is `index`, in order, up to the end of the last stage or the
-    /// plan's last call. For a closed loop, the iterator is empty or yields the starts of its batches.
+    /// plan's last call. A closed loop has no arrivals: the iterator is empty or, if loads share batches, yields when
+    /// each batch starts.
     pub fn share(&self, index: u32, of: u32) -> ArrivalIter {
         let of = of.max(1);
         let piece = self.inner.segments.first().copied();
@@ -290,7 +291,7 @@ pub struct ArrivalIter {
     stage: usize,
     /// A copy of the current stage's rate function.
     segment: RateSegment,
-    /// See [`ArrivalIter::cut_at`].
+    /// The time that [`ArrivalIter::first_excess_time`] returns.
     cut_at: Option<u64>,
 }
 
@@ -307,7 +308,7 @@ enum ArrivalSource {
 #[derive(Clone, Debug)]
 struct BlockArrivals {
     assignment: BlockAssignment,
-    /// The number of this share's next arrival among the load's own arrivals.
+    /// The number of this share's next arrival, counting only the arrivals of this load.
     number: u64,
 }
 

@@ -57,10 +57,10 @@ pub enum TrialVerdict {
     Met,
     /// One or more objectives were missed.
     Missed {
-        /// The missed objectives, as typed.
+        /// The missed objectives, as the user wrote them.
         objectives: Vec<String>,
-        /// Whether the reason is that too many calls ended with an error of the target or the connection, although the
-        /// objectives were met.
+        /// Whether the verdict is due to too many calls that ended with an error of the target or the connection,
+        /// although the objectives were met.
         errors: bool,
     },
     /// Every objective was met, but the backlog grew from beginning to end: in a longer trial, the target would not
@@ -128,13 +128,14 @@ pub enum SearchStep {
 
 /// Maximum width of the estimate's interval, in multiples of the precision, at which trials narrow it.
 const MAX_NARROWING_WIDTH: f64 = 8.0;
-/// Width to which the estimate is narrowed, as a share of the precision; the remainder is left for the confirmation's
-/// uncertainty.
+/// Width to which the estimate is narrowed, as a share of the precision. The rest of the precision is left for the
+/// uncertainty of the confirmation.
 const MAX_NARROWED_WIDTH: f64 = 0.6;
-/// Probability of the interval to be narrowed, and minimum probability at which a capacity counts as found.
+/// Probability with which the line lies in the interval that is narrowed, and minimum probability at which a capacity
+/// counts as found.
 const MIN_CONFIDENCE: f64 = 0.9;
-/// A capacity is measured while the queue grows, at a rate this many standard errors above the highest plausible
-/// capacity (the quantile [`CAPACITY_UPPER_QUANTILE`]).
+/// A capacity is measured while the queue grows. The trial's rate is this many standard errors above the highest
+/// plausible capacity (the quantile [`CAPACITY_UPPER_QUANTILE`]).
 const LIFT_STANDARD_ERRORS: f64 = 2.0;
 const CAPACITY_UPPER_QUANTILE: f64 = 0.9;
 /// Where an overloaded target's throughput is the only hint, its capacity is measured at least this far above that
@@ -144,7 +145,7 @@ const MIN_THROUGHPUT_LIFT: f64 = 0.03;
 const MIN_PASS_PROBABILITY: f64 = 0.9;
 /// The same minimum for a rate at which a narrowing trial has already met them.
 const MIN_REPEAT_PROBABILITY: f64 = 0.7;
-/// The line can't be more precise than this many standard errors of a trial that takes the whole budget.
+/// A line can't be more precise than this many standard errors of a single trial that takes the whole budget.
 const MAX_PRECISION_STANDARD_ERRORS: f64 = 3.0;
 /// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
 const MAX_NARROWING_TRIALS_RATIO: u32 = 8;
@@ -286,8 +287,8 @@ impl SearchBudget<'_> {
         self.min_confirmation_length_s(rate) + self.trial_overhead_s(TrialPurpose::Confirm, rate)
     }
 
-    /// Returns the length of a narrowing trial. Where the server's variance requires longer trials, the remaining
-    /// budget is divided into a few long ones.
+    /// Returns the length of a narrowing trial. If the server's variance requires longer trials, the remaining budget
+    /// is divided into a few long ones.
     fn narrowing_length_s(&self, estimate: &LoadLineEstimate, rate: f64, room_s: f64) -> f64 {
         let length_s = self.goal.trial_length_s(TrialPurpose::Narrow, rate);
         // The first narrowing trial is short, because it shows at which rate a long trial is worthwhile.
@@ -315,7 +316,8 @@ impl SearchBudget<'_> {
     }
 }
 
-/// Returns purpose and rate of the most informative trial; `None`: the line is known and confirmed, or can't be found.
+/// Returns the purpose and the rate of the most informative trial; `None`: the line has been found and confirmed, or
+/// can't be found.
 fn most_informative_trial(
     goal: &SearchGoal,
     trials: &[Trial],
@@ -373,7 +375,7 @@ fn overload_throughput(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
         .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD_RATIO < upper)
 }
 
-/// Returns purpose and rate of the most informative trial for a line between two rates.
+/// Returns the purpose and the rate of the most informative trial for a line between two rates.
 fn most_informative_trial_between(
     goal: &SearchGoal,
     trials: &[Trial],
@@ -382,7 +384,7 @@ fn most_informative_trial_between(
     (lower, upper): (f64, f64),
 ) -> Option<(TrialPurpose, f64)> {
     let inside = |rate: f64| round_rate(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
-    // For the first narrowing trial, use that the capacity lies just above the throughput of an overloaded target.
+    // The first narrowing trial uses the fact that the capacity lies just above the throughput of an overloaded target.
     let narrowed = trials
         .iter()
         .filter(|t| t.purpose >= TrialPurpose::Narrow)
@@ -533,7 +535,7 @@ fn relative_width(lower: f64, upper: f64) -> f64 {
 fn round_rate(goal: &SearchGoal, rate: f64) -> f64 {
     let step = 10_f64.powf((rate * goal.precision / 5.0).log10().floor());
     let steps = (rate / step).round();
-    // Dividing by the inverse avoids 12.300000000000001.
+    // Dividing by the inverse avoids results like 12.300000000000001.
     if step < 1.0 {
         steps / (1.0 / step).round()
     } else {

@@ -84,7 +84,7 @@ pub use tls::{TlsSpec, find_group, find_suite, find_tls_version, resolve_trust};
 pub use watch::WatchSpec;
 pub use wire::WireFormat;
 
-/// A plan as typed.
+/// A plan as the user wrote it, without defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spec {
@@ -104,22 +104,23 @@ pub struct Spec {
     /// Keep a random sample of this many calls, at most 1000, for [spans](traces.md#spans); the seed decides which.
     /// Needs `traceparent`. Default 0.
     pub span_sample: Option<u32>,
-    /// Labels of the run, such as `commit = "1a2b3c4"`: they change nothing, and are shown with it.
+    /// Labels of the run, such as `commit = "1a2b3c4"`: they have no effect, and are shown with the run.
     #[serde(skip_serializing_if = "crate::formats::labels::Labels::is_empty")]
     pub labels: crate::formats::labels::Labels,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
     /// A file of rows, for data that varies from call to call.
     pub rows: Option<RowsSpec>,
-    /// What is called: one section, named for the protocol.
+    /// The call: one section, named after its protocol.
     pub call: CallSpec,
-    /// The steps of a journey: requests that each user makes one after another. Read into the section of `call`.
+    /// The steps of a journey: requests that each user makes one after another. When the plan is read, they are moved
+    /// to the section of `call`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<toml::Table>,
     /// How the load arrives.
     pub load: LoadSpec,
-    /// The limits that the target must meet: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage
-    /// `"p99 at step 2" = "< 20ms"`. A step of a journey has its own in `[steps.objective]`.
+    /// The limits that the target must meet: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, for one stage
+    /// `"p99 at step 2" = "< 20ms"`. Objectives for one step of a journey are in its `[steps.objective]`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
     /// The server process to watch.
@@ -150,7 +151,7 @@ impl Spec {
         }
     }
 
-    /// Returns how long clients with a fixed number of calls wait for any answer if there is no deadline.
+    /// Returns how long clients with a fixed number of calls and no deadline wait until any answer arrives.
     ///
     /// Without a deadline, calls may queue in the target for any time, but a target that stops answering is noticed.
     pub fn stall_timeout(&self) -> Option<Duration> {
@@ -179,14 +180,14 @@ impl Spec {
     }
 }
 
-/// A file of rows: the data refers to their columns as `{{row.NAME}}`.
+/// A file of rows: messages and other data refer to its columns as `{{row.NAME}}`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RowsSpec {
-    /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or a JSON object a line.
+    /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or one JSON object per line.
     #[arg(id = "rows", long, value_name = "FILE", help_heading = "Call")]
     pub file: Option<PathBuf>,
-    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
+    /// Which row each call uses: round-robin, random or unique (none twice) [default: round-robin].
     #[arg(
         id = "rows_order",
         long = "rows-order",
@@ -201,7 +202,7 @@ pub struct RowsSpec {
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "Load", next_display_order = 2000)]
 pub struct LoadSpec {
-    /// Calls a second, whatever the target does (open loop): "1000/s".
+    /// Calls per second, whatever the target does (open loop): "1000/s".
     ///
     /// In a plan also `{ from = "0/s", to = "1000/s", over = "30s" }`.
     #[arg(long, value_parser = units::parse_per_second::<RateSpec>)]
@@ -218,7 +219,7 @@ pub struct LoadSpec {
     /// How arrivals are spaced: constant, poisson, gamma=SHAPE (less than 1: in bursts), or file=FILE (a file of
     /// times).
     ///
-    /// Of an open loop. In a plan also `{ gamma = 0.25 }` or `{ file = "times.txt" }`. Default constant.
+    /// Open loop only. In a plan also `{ gamma = 0.25 }` or `{ file = "times.txt" }`. Default constant.
     #[arg(long, value_name = "SPACING")]
     pub arrivals: Option<ArrivalsSpec>,
     /// Open loop: at most this many calls in flight at once; further calls wait, or are shed (--on-full).
@@ -231,10 +232,10 @@ pub struct LoadSpec {
     /// Default wait.
     #[arg(long, value_name = "wait|shed")]
     pub on_full: Option<String>,
-    /// Replay the arrivals of a log, trace or recording: an access log, HAR, CSV or JSON lines with times, or a time a
-    /// line.
+    /// Replay the arrivals of a log, trace or recording: an access log, HAR, CSV or JSON lines with times, or one time
+    /// per line.
     ///
-    /// It replaces a rate. A line's values are its call's row: `{{row.path}}`.
+    /// It replaces a rate. The values of a line are the row of its call: `{{row.path}}`.
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
     /// The format of the replayed file: times, csv, jsonl, access, w3c or har [default: detected].
@@ -262,7 +263,7 @@ pub struct LoadSpec {
     pub filter: Option<Vec<String>>,
     /// Replay this share of the recorded clients, each with all of its lines: "10%".
     ///
-    /// Of lines, where no column is named client or user. Default all.
+    /// If no column is named client or user, it is the share of lines. Default all.
     #[arg(long, value_name = "PERCENT")]
     pub sample: Option<String>,
     /// Restart the replayed file when it ends, until the duration or the number of calls is reached.
@@ -271,8 +272,8 @@ pub struct LoadSpec {
     #[serde(rename = "loop")]
     #[arg(id = "loop", long = "loop", action = clap::ArgAction::SetTrue)]
     pub repeat: Option<bool>,
-    /// The checksum of what is replayed, written by saved plans: the load is refused if the file has changed.
-    /// Default: anything is replayed.
+    /// The checksum of the replayed arrivals and rows, written by saved plans: the load is refused if the file has
+    /// changed. Default: not checked.
     #[arg(skip)]
     pub checksum: Option<String>,
     /// The number of clients, each waiting for its answer before its next call (closed loop).
@@ -314,16 +315,16 @@ pub struct LoadSpec {
     pub precision: Option<String>,
     /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
     ///
-    /// A fixed number of calls by clients has no default deadline while answers come; when none has come for 10 s, the
-    /// calls that wait fail.
+    /// With clients and a fixed number of calls there is no default deadline as long as answers arrive. When none has
+    /// arrived for 10 s, the waiting calls fail.
     ///
-    /// The section of the call may have it in place of this one.
+    /// The section of the call may contain this key instead.
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<OptionalPeriod>,
-    /// For TCP, TLS and the first frames together [default: 10s].
+    /// Time for TCP, TLS and the first frames together [default: 10s].
     #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<Period>,
-    /// New connections a second while connecting [default: as fast as they come up].
+    /// New connections per second while connecting [default: as fast as they are established].
     #[arg(long, value_name = "RATE", value_parser = units::parse_per_second::<Rate>)]
     pub connect_rate: Option<Rate>,
     /// Replace a connection when it has been open for this long: "30s".
@@ -336,7 +337,7 @@ pub struct LoadSpec {
     /// Default: it is kept.
     #[arg(long, value_name = "N")]
     pub calls_per_connection: Option<u32>,
-    /// Addresses of names, in place of those that they resolve to: `"NAME:PORT:ADDRESS,ADDRESS"`.
+    /// Addresses of names, used instead of those that the names resolve to: `"NAME:PORT:ADDRESS,ADDRESS"`.
     #[arg(
         help = "Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to; repeatable",
         long,
@@ -346,15 +347,15 @@ pub struct LoadSpec {
     /// Connect through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT; with $NAME@ before the host the
     /// variable NAME holds USER:PASSWORD.
     ///
-    /// The proxy looks the target's name up.
+    /// The proxy looks up the target's name.
     #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
     /// How long a name's addresses are used before it is looked up again [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub resolve_interval: Option<Period>,
     /// Calls that the server did not process count as failed. Otherwise they are sent once more, on another connection:
-    /// over HTTP/2 after GOAWAY and REFUSED_STREAM, over HTTP/1.1 where an idle connection was closed as the request of
-    /// an idempotent method left.
+    /// over HTTP/2 after GOAWAY and REFUSED_STREAM, over HTTP/1.1 if an idle connection was closed just when a request
+    /// with an idempotent method was sent.
     ///
     /// Default false.
     #[arg(
@@ -366,7 +367,7 @@ pub struct LoadSpec {
     pub no_retry: Option<bool>,
     /// How long calls in flight may take at the end [default: the deadline, at most 10s].
     ///
-    /// A fixed number of calls by clients ends when all are answered.
+    /// With clients and a fixed number of calls, the load ends when all calls are answered.
     #[arg(long, value_name = "TIME")]
     pub drain: Option<Period>,
     /// Stop as soon as an objective can no longer be met, but not before this time: "5s".
@@ -377,16 +378,16 @@ pub struct LoadSpec {
     /// Processes that share the load [default: as many as the limit of descriptors requires].
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub processes: Option<u16>,
-    /// Threads that generate load, in each process [default: as many as help].
+    /// Threads that generate load, in each process [default: as many as are useful].
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub workers: Option<u16>,
     /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us].
     #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub spin: Option<Period>,
-    /// Send calls that are due within TIME together, at its end: fewer wake-ups, and so less CPU a call.
-    /// Response times still count from when each was due [default: each is sent when it is due].
+    /// Send calls that are due within TIME together, at its end: fewer wake-ups, and so less CPU per call. Response
+    /// times still count from when each was due [default: each is sent when it is due].
     ///
-    /// For an open loop.
+    /// Open loop only.
     #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub tick: Option<Period>,
     /// How much to read from a socket at a time [default: 128KiB; to fetch files 256KiB].
@@ -421,7 +422,7 @@ pub struct RampSpec {
     pub from: Rate,
     /// The rate at the end of `over`.
     pub to: Rate,
-    /// How long the change takes. Afterwards the rate stays at `to`, for the rest of the duration.
+    /// How long the change takes. Afterwards the rate stays at `to` for the rest of the duration.
     pub over: Period,
 }
 
@@ -462,13 +463,13 @@ impl<'de> Deserialize<'de> for RateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepSpec {
-    /// What objectives and reports call it. Default: `step 1` and so on.
+    /// The name in objectives and reports. Default: `step 1` and so on.
     pub name: Option<String>,
-    /// The rate throughout.
+    /// The rate during the whole step.
     pub rate: Option<Rate>,
     /// In place of `rate`: the rate at the start of an even change.
     pub from: Option<Rate>,
-    /// The rate at its end.
+    /// The rate at the step's end.
     pub to: Option<Rate>,
     /// How long the step lasts.
     #[serde(rename = "for")]

@@ -1,4 +1,5 @@
-//! `plimsoll_codec.h` in Rust: the same names, numbers and layouts. The header documents their meaning.
+//! `plimsoll_codec.h` in Rust: the same numbers and layouts, with names that are derived from those in the header. The
+//! header documents their meaning.
 #![allow(missing_docs, reason = "plimsoll_codec.h has them")]
 
 use std::ffi::c_char;
@@ -52,7 +53,7 @@ pub mod level {
     pub const DEBUG: u32 = 2;
 }
 
-/// `struct plimsoll_frame`.
+/// `struct plimsoll_frame`: the properties of a decoded frame.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
@@ -67,7 +68,7 @@ pub struct Frame {
     pub status: u32,
 }
 
-/// `struct plimsoll_buffer`.
+/// `struct plimsoll_buffer`: a buffer into which a plugin writes a frame.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Buffer {
@@ -95,7 +96,7 @@ pub type MakeFn = unsafe extern "C" fn(
     out: *mut Buffer,
 ) -> i32;
 
-/// `struct plimsoll_codec`.
+/// `struct plimsoll_codec`: a plugin's table of functions.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Table {
@@ -108,7 +109,7 @@ pub struct Table {
     pub make: Option<MakeFn>,
 }
 
-/// `struct plimsoll_host`.
+/// `struct plimsoll_host`: the functions that the host provides to a plugin.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Host {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::abi::{self, kind as kinds, result};
 use crate::frame::{DecodeResult, Frame, FrameKind, Match};
 
-/// The reason why the connection whose bytes were decoded cannot continue.
+/// The reason why a connection cannot continue: a fault of the peer or of the plugin.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecFault {
-    // Faults of the peer.
+    // The next two variants are faults of the peer.
     #[error("the bytes are not a frame")]
     Malformed,
     #[error("a frame of {length} bytes, over the limit of {limit}")]
@@ -24,7 +24,7 @@ pub enum CodecFault {
         head: Option<PartialFrame>,
     },
 
-    // Faults of the plugin.
+    // The other variants are faults of the plugin.
     #[error("the plugin failed (it panicked, or returned PLIMSOLL_FAILED)")]
     Failed,
     #[error("the plugin's `{function}` returned {result}, which is not a valid result")]

@@ -79,8 +79,8 @@ impl Codec {
         check::check_decode(result, &frame, bytes.len(), limit)
     }
 
-    /// Appends `frame`, which was decoded with `note`, with another id: either an id below 2^32, or one that was
-    /// decoded before.
+    /// Appends a copy of `frame` with the id `id`, which must be below 2^32 or come from a decoded frame. `note` is the
+    /// note that decoding `frame` returned.
     ///
     /// # Errors
     /// Returns an error if the plugin fails; nothing is then appended.

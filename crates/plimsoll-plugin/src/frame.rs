@@ -65,7 +65,7 @@ pub enum DecodeResult {
     More(Option<usize>),
 }
 
-/// The kinds of frames that a plugin can create.
+/// A kind of frame that a plugin can create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MakeKind {

@@ -20,7 +20,7 @@ pub(crate) use settings::{FramedSettings, check_framed_keys};
 
 /// The maximum number of failure texts that one connection reports.
 const MAX_DETAILS_PER_CONNECTION: u8 = 5;
-/// The maximum length of a failure text. Characters.
+/// The maximum length of a failure text, in characters.
 const MAX_DETAIL_CHARS: usize = 300;
 
 /// Capacity in bytes above which an empty buffer for partial frames is freed.
@@ -47,7 +47,8 @@ pub trait FrameFormat: Debug {
     /// Returns whether calls end when they are sent, without a response.
     fn is_oneway(&self) -> bool;
 
-    /// Switches to a request that has changed, and returns its length in bytes; `None` if it has not.
+    /// Switches to the new version of a request that has changed, and returns its length in bytes; `None` if there is
+    /// no new version.
     #[inline]
     fn take_changed_request(&mut self) -> Option<u32> {
         None
@@ -154,7 +155,7 @@ impl<F: FrameFormat> FramedDriver<F> {
         }
     }
 
-    /// Stops taking calls.
+    /// Stops accepting calls.
     fn drain(&mut self) {
         self.state = self.state.max(FramedState::Draining);
     }
@@ -214,7 +215,7 @@ impl<F: FrameFormat> FramedDriver<F> {
                     break;
                 }
                 if taken > 0 {
-                    // The frame was shorter than expected: drops it, and keeps the bytes behind it.
+                    // The frame was shorter than expected: drops it, and keeps the bytes after it.
                     partial.drain(..taken);
                     self.partial_began = now;
                 } else if rest.is_empty() {
@@ -300,7 +301,8 @@ impl<F: FrameFormat> FramedDriver<F> {
         self.count_unanswered(first, events);
     }
 
-    /// Counts the contents of calls that ended without a response; these are in `events` from index `first` on.
+    /// Adds the content bytes of calls that ended without a response. The ends of these calls are in `events`, from
+    /// index `first` on.
     fn count_unanswered(&mut self, first: usize, events: &mut Vec<Event>) {
         let each = self.format.content_bytes(None);
         self.content_bytes += each * (events.len() - first) as u64;

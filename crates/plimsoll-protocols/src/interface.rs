@@ -1,5 +1,5 @@
-//! What a protocol offers to the program: its flags and plan sections, its errors, and the command lines of its peers'
-//! tools.
+//! What a protocol offers to the program: its flags and plan sections, its errors, and the command lines of other tools
+//! for it.
 
 pub mod flags;
 pub mod foreign;

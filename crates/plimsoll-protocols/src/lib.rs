@@ -1,8 +1,8 @@
 //! The protocols under test, one folder each: frame codec, driver (client side) and target (reference
 //! server).
 //!
-//! Drivers do no I/O of their own ([`plimsoll_engine::driver::Driver`]): no socket, no task, no clock. Only
-//! the targets use tokio, behind the feature `targets`.
+//! Drivers do no I/O themselves ([`plimsoll_engine::driver::Driver`]): no socket, no task, no clock. Only the targets
+//! use tokio, behind the feature `targets`.
 
 #![warn(missing_docs)]
 

@@ -78,11 +78,11 @@ pub static REFERENCE_SERVERS: [ServerEntry; 10] = [
     ServerEntry::of::<crate::plugin::target::PluginOptions>(),
 ];
 
-/// Commands of `plimsoll check` that test a link by making calls of every kind.
+/// Commands of `plimsoll check` that test a server by making every kind of call.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub static LINK_CHECKS: [QueryCommand; 1] = [QueryCommand::of::<grpc::query_commands::EchoFlags>()];
 
-/// The protocols that relays carry, in the order in which messages list them.
+/// The protocols that relays support, in the order in which messages list them.
 pub static RELAYED_PROTOCOLS: [RelayProtocol<RelayCodec>; 4] = [
     RelayProtocol {
         name: "bolt",
@@ -135,12 +135,12 @@ pub fn translate_foreign_command(words: &[OsString]) -> Option<Result<Vec<String
     fetch::openssl::translate(words)
 }
 
-/// A whole command line of another tool, and the command of ours that it is translated to.
+/// A whole command line of another tool, and the Plimsoll command that it is translated to.
 #[derive(Debug)]
 pub struct ForeignLine<'a> {
     /// The tool.
     pub tool: &'static LineTool,
-    /// Our command.
+    /// The Plimsoll command.
     pub command: &'static str,
     /// The words after the tool's name.
     words: &'a [String],
@@ -190,20 +190,20 @@ pub fn find_foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     })
 }
 
-/// A line of one follow our commands, read as that of another tool.
+/// The words after one of Plimsoll's commands, read as a line of another tool.
 #[derive(Debug)]
 pub struct LineReading {
     /// The tool.
     pub tool: &'static LineTool,
-    /// The line in our words.
+    /// The line, translated to Plimsoll's words.
     pub translated: TranslatedLine,
-    /// Whether else of the tool is known by the line's flags.
+    /// Whether the line's flags identify the tool; otherwise the tool is one of several that have these flags.
     pub is_owned: bool,
 }
 
-/// Reads the words after one of our commands as lines of the tools that they may be typed for: the one that recognises
-/// its flags, or else all that have them, without those that lack more than others. `input` reads standard input,
-/// for tools whose targets come from there.
+/// Reads the words after one of Plimsoll's commands as lines of other tools. Returns one reading if the flags identify
+/// a tool. Otherwise reads the words as a line of each tool, and returns the readings with the fewest untranslated
+/// flags. `input` reads standard input, for tools that read their targets from it.
 pub fn readings_for_command(
     command: &str,
     words: &[String],
@@ -212,7 +212,7 @@ pub fn readings_for_command(
 ) -> Vec<LineReading> {
     let tools = || line_tools().filter(|(entry, _)| entry.name == command);
     let owner = tools().find(|(_, tool)| tool.recognises_line(words));
-    // Long flags with one dash are those of tools that are written in Go.
+    // Only tools that are written in Go have long flags with one dash.
     let is_go = tools().any(|(_, tool)| tool.has_long_flag_with_one_dash(words));
     let possible: Vec<&'static LineTool> = match owner {
         Some((_, tool)) => vec![tool],
@@ -232,7 +232,7 @@ pub fn readings_for_command(
         let Ok(mut translated) = tool.translate_among_own(command, words, input, lookup) else {
             continue;
         };
-        // A tool whose lines have no URL is not meant by one with a URL.
+        // Skips a tool that finds no target in the line, although the line contains a URL.
         if has_url
             && translated
                 .words
@@ -264,7 +264,7 @@ pub fn readings_for_command(
     readings
 }
 
-/// Removes `--insecure`, unless it was typed: certificates are checked where the tool was guessed.
+/// Removes `--insecure` unless the user gave it: if the tool was only guessed, certificates are checked.
 fn keep_certificate_checks(words: &[String], translated: &mut TranslatedLine) {
     let is_typed = |word: &String| word == "-k" || word.contains("insecure");
     if !words.iter().any(is_typed) {
@@ -299,7 +299,7 @@ pub fn find_plan_source(beginning: &str) -> Option<&'static PlanSource> {
     sources.find(|source| (source.recognises)(beginning))
 }
 
-/// Returns the text that the protocol of `run` prints below its tables.
+/// Returns the text that the protocol of `run` adds below the run's tables.
 pub fn report_footer(run: &Run) -> String {
     let name = run.header.protocol.as_deref();
     let kind = PROTOCOL_VTABLES
@@ -317,8 +317,8 @@ pub fn load(asked: PrepareRequest<'_>) -> Option<Result<PreparedLoad<'_>, Prepar
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.load)(asked))
 }
 
-/// Answers a protocol's query by asking the server of `spec`; returns an error if the server can't be
-/// reached.
+/// Queries the server of `spec` for what a protocol needs to resolve a plan ([`ProtocolModule::answer_query`]). Returns
+/// an error if the server can't be reached.
 pub fn answer_query(
     question: &mut dyn Any,
     spec: &Spec,
@@ -347,12 +347,12 @@ pub fn local_folder(call: &CallSpec) -> Option<LocalFolder> {
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.folder)(call))
 }
 
-/// A reference server that answers at once, and the command that loads it.
+/// A reference server that answers at once, and the command that puts load on it.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationServer {
     /// The name of the reference server.
     pub server: &'static str,
-    /// The command that loads it.
+    /// The command that puts load on the server.
     pub command: &'static str,
     /// The scheme of its URLs.
     pub scheme: &'static str,
@@ -371,11 +371,11 @@ pub fn default_schemes() -> &'static UrlSchemes {
     PROTOCOL_VTABLES[0].protocol.schemes
 }
 
-/// The header fields of the protocol whose calls relays carry as HTTP/2 streams.
+/// The header fields of the protocol whose calls relays forward as HTTP/2 streams.
 pub type RelayedFields = grpc::relayed::GrpcRelayFields;
 
-/// The codec of a protocol whose frames relays carry. Methods that are called for each frame are dispatched
-/// by `match`, the others through [`FrameCodec`].
+/// The codec of a protocol whose frames relays forward. Methods that are called for each frame are dispatched by
+/// `match`, the others through [`FrameCodec`].
 #[derive(Clone, Debug)]
 pub enum RelayCodec {
     /// SOFABolt.

@@ -24,7 +24,8 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// Names and values of the labels that distinguish the members of a [`Family`].
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// Returns a registry whose metric names begin with `plimsoll_` and `of`. It has a counter of the process's panics.
+/// Returns a registry whose metric names begin with `plimsoll_` and the text `of`. It has a counter of the process's
+/// panics.
 pub(crate) fn registry(of: &str) -> Registry {
     let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
     registry.register(

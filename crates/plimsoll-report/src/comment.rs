@@ -1,8 +1,8 @@
 //! A comment for a pull request in Markdown: the results that a reviewer needs, in few lines.
 //!
-//! A comment has at most [`MAX_LINES`] lines, however many runs, objectives or rungs there are. Its lists begin with
-//! the most important items: missed objectives, and the largest changes. A list that is cut off ends with the number of
-//! omitted items, so a short comment is never mistaken for a complete report.
+//! A comment has at most [`MAX_LINES`] lines, however many runs, objectives or rungs (variants in a ladder) there are.
+//! Its lists begin with the most important items: missed objectives, and the largest changes. A list that is cut off
+//! ends with the number of omitted items, so a short comment is never mistaken for a complete report.
 
 mod layout;
 
@@ -82,7 +82,8 @@ pub fn runs(runs: &[Run], files: &[PathBuf]) -> String {
     several_runs(&name, named.collect(), files)
 }
 
-/// Returns the comment on a run of several lanes. `runs`: the lanes' runs, in order. `files`: as for [`runs`].
+/// Returns the comment on a run of several lanes (loads that run side by side). `runs`: the lanes' runs, in order.
+/// `files`: as for [`runs`].
 pub fn lanes(record: &LanesRecord, runs: &[Run], files: &[PathBuf]) -> String {
     let names = record.lanes.iter().map(|lane| lane.name.as_str());
     several_runs(&record.name, names.zip(runs).collect(), files)
@@ -103,7 +104,7 @@ fn single_run(run: &Run, files: &[PathBuf]) -> String {
     Comment { title, sections }.render(files)
 }
 
-/// Returns the comment on several runs, each with the name by which it is listed, the worst first.
+/// Returns the comment on several runs, each with the name under which it is listed. The worst run comes first.
 fn several_runs(name: &str, mut named: Vec<(&str, &Run)>, files: &[PathBuf]) -> String {
     named.sort_by_key(|(_, run)| conclusion(run).0);
     let (severity, word) = match named.first() {
@@ -254,7 +255,8 @@ fn sweep_sections(record: &LadderRecord) -> Vec<Section> {
     ]
 }
 
-/// Returns the results of a ladder's gates and the objectives that slices did not meet, the worst first.
+/// Returns the results of a ladder's gates (limits on added costs), and the objectives that slices (short runs of a
+/// rung) did not meet. The worst come first.
 fn judged_items(record: &LadderRecord) -> Vec<Item> {
     let gates = record.evaluate_gates();
     let gates = gates.iter().map(|gated| {
@@ -273,8 +275,8 @@ fn judged_items(record: &LadderRecord) -> Vec<Item> {
     }))
 }
 
-/// Returns the costs that rungs add to others: significant differences first, and among them the largest ones relative
-/// to the rung below.
+/// Returns the costs that rungs add. Significant differences come first, and among them the largest in relation to the
+/// rung that the cost is added to.
 fn changes(record: &LadderRecord) -> Vec<Item> {
     let metrics = rungs::compared_metrics(record);
     let pairs = LadderRecord::reported_pairs(record.rungs.len());

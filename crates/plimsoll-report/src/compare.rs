@@ -1,8 +1,8 @@
 //! Compares two groups of runs: which figures differ, and whether chance may be the cause.
 //!
 //! The unit of the statistics is the run: each run contributes one value, because calls of one run are correlated. With
-//! too few runs in a group, differences are shown without a judgement. All rows are judged together: of comparisons of
-//! equal groups, at most one in twenty has any row that differs.
+//! too few runs in a group, differences are shown without a judgement. All rows are judged together: if the groups are
+//! equal, at most one comparison in twenty shows a difference in any row.
 
 use plimsoll_model::plan_text::{PlanDifference, plan_differences};
 use plimsoll_model::runs::run::{Run, RunOrigin, RunState, StageSummary, TimesSummary};
@@ -43,7 +43,7 @@ impl ComparisonRow {
         self.difference.map_or(self.b - self.a, |d| d.shift)
     }
 
-    /// Returns the shift relative to a; `None` if a is zero.
+    /// Returns the shift relative to `a`; `None` if `a` is zero.
     pub fn relative_shift(&self) -> Option<f64> {
         (self.a != 0.0).then(|| self.shift() / self.a)
     }
@@ -72,7 +72,8 @@ impl ComparisonRow {
         ))
     }
 
-    /// Returns whether b is significantly better (true) or worse (false); `None` if neither is known.
+    /// Returns `Some(true)` if b is significantly better, `Some(false)` if it is significantly worse, and otherwise
+    /// `None`.
     pub fn is_better(&self) -> Option<bool> {
         let d = self.difference.filter(GroupDifference::is_significant)?;
         // Lower is better for times, higher for rates and success shares.

@@ -1,4 +1,4 @@
-//! Exports: a run in the formats of other programs, a file for each format.
+//! Exports runs in the formats of other programs; each module writes one format.
 
 pub mod aiperf;
 pub mod bencher;

@@ -101,7 +101,7 @@ pub fn runs(views: &[RunView]) -> String {
     page(&title, &run_sections(views))
 }
 
-/// Returns the report of a run of several lanes; `views`: the lanes' runs, in order.
+/// Returns the report of a run of several lanes (loads that run side by side). `views`: the lanes' runs, in order.
 pub fn lanes(record: &LanesRecord, views: &[RunView]) -> String {
     let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
     let table = lane_words::table(record, &runs);
@@ -288,7 +288,7 @@ fn verdict(view: &RunView) -> Markup {
         .iter()
         .any(|j| j.verdict != ObjectiveVerdict::Met);
     let (tone, label) = match (run.state, invalid) {
-        // A missed objective counts even in an invalid run, because the run's problems can't be the cause.
+        // An objective is only missed if the generator can't be the cause, so the miss counts even in an invalid run.
         _ if RunVerdict::from_results(&view.objectives) == Some(RunVerdict::Fail) => {
             (VerdictTone::Bad, "objective missed")
         }

@@ -24,7 +24,7 @@ pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<D
     json!({ "version": DOCUMENT_VERSION, "runs": runs.collect::<Vec<_>>() })
 }
 
-/// Returns the document of a run of several lanes: their record, and their runs in order.
+/// Returns the document of a run of several lanes (loads that run side by side): their record, and their runs in order.
 ///
 /// # Errors
 /// When the record can't be serialised as JSON.

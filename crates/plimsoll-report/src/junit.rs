@@ -1,6 +1,7 @@
 //! The objectives of runs as JUnit XML, for continuous integration: a suite for each run with a test case for each
 //! objective, and one for the run's validity, so that no suite is empty. For a ladder, each rung (variant) is a suite,
-//! and a further suite contains its gates. A search is one suite, with a test case for its result.
+//! and a further suite contains its gates (limits on the costs that rungs add). A search is one suite, with a test case
+//! for its result.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -18,7 +19,8 @@ pub fn render(runs: &[Run]) -> String {
     document(runs.iter().map(TestSuite::from_run).collect())
 }
 
-/// Returns the document of a ladder: a suite for each rung, and one for gates and resolution.
+/// Returns the document of a ladder: a suite for each rung, and one for the gates and the resolution (the smallest
+/// difference that the ladder can detect).
 pub fn ladder(record: &LadderRecord) -> String {
     let rungs = record.rungs.iter().map(|r| TestSuite::from_rung(record, r));
     document(rungs.chain(TestSuite::from_gates(record)).collect())
@@ -124,7 +126,7 @@ impl TestSuite {
         }
     }
 
-    /// Returns the suite of a rung. An objective is missed if any slice missed it.
+    /// Returns the suite of a rung. An objective is missed if any slice (short run) of the rung missed it.
     fn from_rung(record: &LadderRecord, rung: &Rung) -> TestSuite {
         let unsure = rung
             .slices
@@ -276,7 +278,8 @@ impl TestSuite {
 /// Returns the test case of validity: the run is complete, its figures describe the target, and some calls succeeded.
 fn validity_case(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     let problem = match run.state {
-        // A failed verdict is proven even if the run is invalid, so it is reported by the objectives alone.
+        // An objective is only missed if the generator can't be the cause, so the miss counts even in an invalid run,
+        // and the objectives alone report it.
         _ if RunVerdict::from_results(judged) == Some(RunVerdict::Fail) => None,
         RunState::Complete if run.summary.total.ok == 0 => {
             Some("not one call succeeded".to_owned())

@@ -1,5 +1,6 @@
 //! Reports of a ladder for the terminal and Markdown. A ladder compares variants of a target (rungs); the reports
-//! contain the figures of each rung, and the costs that it adds.
+//! contain the figures of each rung, and the costs that it adds. Rungs are measured either in slices (short runs of one
+//! rung each), or in batches (consecutive calls of one rung, within one run).
 
 mod costs;
 mod notes;
@@ -82,7 +83,8 @@ pub(crate) fn connection_costs(ladder: &LadderRecord) -> Option<TextTable> {
                 resumed: price.resumed,
                 ..handshake.clone()
             };
-            // The cost of another TLS library on the server was not measured.
+            // In memory, only the client's TLS library was measured, so the cost of another one on the server is not
+            // known.
             let is_ours = rung.server_tls == ladder.client_tls;
             let of_server = primitives.server_us(&handshake).filter(|_| is_ours);
             let ends = [
@@ -157,7 +159,7 @@ pub(crate) fn summarise_costs(ladder: &LadderRecord) -> Vec<String> {
         .collect()
 }
 
-/// Describes how a rung passed or missed a gate.
+/// Describes how a rung passed or missed a gate (a limit on the costs that it adds).
 pub(crate) fn describe_gate(ladder: &LadderRecord, gated: &GateResult) -> String {
     let metric = gated.gate.metric;
     let word = match gated.outcome {

@@ -1,5 +1,5 @@
-//! The report of a run of several lanes: a row for each lane, and their sum. Terminal, page and Markdown share the
-//! table.
+//! The report of a run of several lanes (loads that run side by side): a row for each lane, and their sum. Terminal,
+//! page and Markdown share the table.
 
 use std::fmt::Write as _;
 

@@ -48,8 +48,8 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     out
 }
 
-/// Renders a run of several lanes: a row for each lane and their sum, then each lane as [`render`] does. `runs`: the
-/// lanes' runs, in order.
+/// Renders a run of several lanes (loads that run side by side): a row for each lane and their sum, then each lane as
+/// in [`render`]. `runs`: the lanes' runs, in order.
 pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", escape_cell(&record.name));
     write_section(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
@@ -86,7 +86,7 @@ fn write_overview(out: &mut String, run: &Run) {
     write_list(out, facts::notes(&run.header));
 }
 
-/// Writes the figures: a table with notes for each part of the report.
+/// Writes the figures: for each part of the report a table with notes.
 fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let summary = &run.summary;
     let counted = [totals::facts(run), totals::handshakes(run)].concat();

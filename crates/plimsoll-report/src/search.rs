@@ -1,4 +1,5 @@
-//! Describes a search in words that all reports share, and renders it for the terminal.
+//! Describes a search and its trials (runs at one rate each) in words that all reports share, and renders it for the
+//! terminal.
 
 use plimsoll_model::search::{
     LimitingFactor, SearchRecord, SearchResult, Trial, TrialPurpose, TrialVerdict,
@@ -77,7 +78,8 @@ fn lowest_failed_rate(record: &SearchRecord, line: f64) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-/// Explains where the load line is, its uncertainty, and what limits the load above it.
+/// Explains the load line (the highest rate that meets the objectives), its uncertainty, and what limits the load above
+/// it.
 pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String> {
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
@@ -98,7 +100,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
                 Some(trial) => format!(
                     "a trial of {} s at the line met every objective{}",
                     round_seconds(trial.length_s),
-                    // A trial that is too short shows nothing about its backlog.
+                    // A trial that is too short does not show whether its backlog grew.
                     match trial.growth {
                         Some(_) => ", and no calls piled up in it",
                         None => "",
@@ -214,7 +216,7 @@ fn explain_unlimited(record: &SearchRecord, finding: &SearchResult) -> Option<St
     }
 }
 
-/// Returns the longest trial that confirmed `line`.
+/// Returns the longest trial that confirmed the load line `line`.
 fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
     record
         .trials

@@ -1,4 +1,5 @@
-//! The sections that all reports share: tables, totals, times, errors and the sentence that answers first.
+//! The sections that all reports share: tables, totals, times, errors, and the first sentence, which states the
+//! response times.
 
 pub(crate) mod addresses;
 pub(crate) mod answer;

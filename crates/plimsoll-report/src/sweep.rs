@@ -1,5 +1,5 @@
-//! A sweep of TLS configurations for the terminal and as JSON: the throughput, its CPU cost at both ends, and how close
-//! it is to the limit that cryptography in memory sets on this machine.
+//! A sweep of TLS configurations for the terminal and as JSON: the throughput, its CPU cost at client and server, and
+//! how close it is to the limit that cryptography in memory sets on this machine.
 
 pub(crate) mod links;
 mod metrics;

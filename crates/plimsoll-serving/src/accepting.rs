@@ -50,8 +50,9 @@ pub trait ConnectionHandler: Clone + Send + 'static {
         tracing::warn!("{peer}: {why}");
     }
 
-    /// Sets the guard that marks the connection as unproven; called if [`super::ListenOptions::max_unproven`] limits
-    /// such connections. The handler must keep the guard until the peer has proven itself, and then drop it.
+    /// Sets the guard that marks the connection as unproven: its peer has not shown yet that it is a real client.
+    /// Called if [`super::ListenOptions::max_unproven`] limits such connections. The handler must keep the guard until
+    /// the peer has proven itself, such as by a complete request, and then drop it.
     #[must_use]
     fn with_unproven_guard(self, _mark: UnprovenGuard) -> Self {
         self
@@ -154,7 +155,8 @@ impl<S: ConnectionHandler> AcceptContext<S> {
         let (mark, evicted) = admission.register();
         self.server = self.server.with_unproven_guard(mark);
         let evicted = async {
-            // An error means that the guard was dropped because the peer has proven itself: then no eviction follows.
+            // An error means that the guard was dropped because the peer has proven itself, so the connection is not
+            // evicted.
             if evicted.await.is_err() {
                 std::future::pending::<()>().await;
             }

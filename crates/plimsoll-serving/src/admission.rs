@@ -1,7 +1,8 @@
-//! Limits the number of connections whose peers have not proven themselves; the oldest is evicted for the newest.
+//! Limits the number of unproven connections, whose peers have not shown yet that they are real clients. At the limit,
+//! the oldest one is evicted for a new one.
 //!
-//! Anybody can open sockets and send nothing, or half a request. Each of these connections has a time limit of its own.
-//! The limit of their number keeps them from using up all descriptors and shutting other clients out.
+//! Anybody can open sockets and send nothing, or half a request. Each of these connections has its own time limit. The
+//! limit on their number keeps them from using up all descriptors and shutting other clients out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ pub struct UnprovenGuard {
 }
 
 impl UnprovenConnections {
-    /// Creates the limit of `max` connections; 0 counts as 1.
+    /// Creates a limit of `max` unproven connections; 0 counts as 1.
     pub(super) fn new(max: usize) -> Arc<UnprovenConnections> {
         Arc::new(UnprovenConnections {
             max: max.max(1),
@@ -51,7 +52,7 @@ impl UnprovenConnections {
         if waiting.evictions.len() > self.max
             && let Some((_, oldest)) = waiting.evictions.pop_first()
         {
-            // Fails if the evicted connection has just ended.
+            // Sending fails if the evicted connection has just ended.
             let _ = oldest.send(());
         }
         drop(waiting);

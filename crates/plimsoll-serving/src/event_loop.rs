@@ -68,7 +68,7 @@ pub async fn serve<S: LoopService>(
         handshakes: bound.handshakes.clone(),
         ..LoopCounters::default()
     });
-    // With TLS 1.2 the library's record layer is used: an idle connection then keeps the library's whole session.
+    // With TLS 1.2, rustls's record layer is used: an idle connection then keeps a whole rustls session in memory.
     let sessions = if bound.offers_tls_1_2 {
         ServerSessions::with_library_records
     } else {
@@ -89,7 +89,7 @@ pub async fn serve<S: LoopService>(
                 streams: Some(streams),
                 waker: worker.network.waker(),
             };
-            // Cannot fail: `serve` waits for the senders of all workers.
+            // Sending can't fail, because `serve` waits for the senders of all workers.
             let _ = started.send(sender);
             drop(started);
             worker.run()
@@ -169,7 +169,7 @@ struct WorkerSender {
 impl WorkerSender {
     fn send(&self, stream: TcpStream) {
         if let Some(streams) = &self.streams {
-            // Fails if the worker has ended; its error is reported when the thread is joined.
+            // Sending fails if the worker has ended, whose error is reported when the thread is joined.
             let _ = streams.send(stream);
         }
         self.waker.wake();
@@ -369,7 +369,7 @@ impl<S: LoopService> LoopWorker<S> {
     }
 
     fn add_connection(&mut self, socket: TcpStream) -> io::Result<()> {
-        // Fails on Unix sockets, which have no Nagle's algorithm.
+        // This fails on Unix sockets, which do not use Nagle's algorithm.
         let _ = socket.set_nodelay(true);
         let transport = match &self.sessions {
             None => LoopTransport::Plain(None),

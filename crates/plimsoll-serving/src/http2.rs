@@ -44,8 +44,8 @@ where
 {
     let mut http = Builder::new(InlineExecutor);
     http.max_concurrent_streams(bound.max_concurrent_streams)
-        // The library closes a connection when the overhead of small unread frames exceeds half of this window. The
-        // default window is too small for clients that send each message in a frame of its own.
+        // h2 closes a connection when the overhead of small unread frames exceeds half of this window. The default
+        // window is too small for clients that send each message in a separate frame.
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         // gRPC needs no date header, and a value that changes every second costs client and server time.
         .auto_date_header(false)

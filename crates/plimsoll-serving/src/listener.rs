@@ -62,8 +62,8 @@ impl AcceptFailures {
     }
 }
 
-/// Returns whether retrying accept is pointless. A lack of descriptors or memory may be temporary, and an error of a
-/// connection that was closed in the backlog does not concern the next one.
+/// Returns whether retrying accept is pointless. A lack of descriptors or memory may be temporary, and the error of a
+/// connection that was closed in the backlog does not affect the next connection.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -264,7 +264,7 @@ pub struct BoundServer {
     pub address: Address,
     /// The server side of TLS; `None` means plaintext.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Whether TLS 1.2 is offered, too. The library encrypts its records instead of our own record layer.
+    /// Whether TLS 1.2 is offered, too. If so, rustls encrypts records instead of Plimsoll's own record layer.
     pub offers_tls_1_2: bool,
     /// The verifier of client certificates; `None` if none are requested.
     pub clients: Option<Arc<RotatingVerifier>>,
@@ -280,7 +280,7 @@ pub struct BoundServer {
     pub proxies: TrustedProxies,
     /// How long work in flight may take after the server was told to stop.
     pub drain: Duration,
-    /// How many connections may be unproven at a time, see [`ListenOptions::max_unproven`].
+    /// The maximum number of unproven connections at a time; see [`ListenOptions::max_unproven`].
     pub max_unproven: Option<usize>,
 }
 

@@ -39,7 +39,7 @@ struct TimerShared {
 
 #[derive(Default)]
 struct DeadlineQueue {
-    /// Wake-up senders by deadline; the number orders those of the same deadline by their registration.
+    /// Wake-up senders by deadline; the number orders senders with the same deadline by registration.
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     /// The number of the last registration.
     last_number: u64,
@@ -88,7 +88,7 @@ impl PreciseTimer {
                 self.shared.arm(&mut queue, due);
             }
         }
-        // Fails only during shutdown, when the sender is dropped.
+        // Receiving fails only during shutdown, when the sender is dropped.
         let _ = woken.await;
     }
 }
@@ -160,7 +160,7 @@ async fn watch_deadlines(shared: Arc<TimerShared>) {
             }
         };
         for wake in due.drain(..) {
-            // Fails if the waiting call was cancelled.
+            // Sending fails if the waiting call was cancelled.
             let _ = wake.send(());
         }
         if next.is_some() {

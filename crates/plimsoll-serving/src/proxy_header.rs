@@ -2,7 +2,7 @@
 //!
 //! A trusted address has to send the header, because the client's address can't be known otherwise. A header from any
 //! other address is never believed, and its connection is refused. Exactly the header is read from the socket: the
-//! bytes behind it, such as a TLS handshake, stay there.
+//! bytes after it, such as a TLS handshake, stay in the socket.
 
 use std::io;
 use std::net::IpAddr;
@@ -124,8 +124,8 @@ pub struct ProxyHeaderReader {
 }
 
 impl ProxyHeaderReader {
-    /// Returns whether the connection must wait for the complete header. For untrusted peers the first bytes are
-    /// enough, because they must not be the start of a header.
+    /// Returns whether the peer must send a header, so the connection has to wait until it is complete. For untrusted
+    /// peers the first bytes are enough, because they must not be the start of a header.
     pub fn is_awaited(&self) -> bool {
         self.is_trusted
     }

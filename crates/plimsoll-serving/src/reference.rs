@@ -9,7 +9,8 @@ use clap::{ArgMatches, Args, Command};
 
 use super::{BoundServer, ConnectionStats, ServeError};
 
-/// A server for testing a protocol. The type holds the flags of this server only, without those that all servers share.
+/// A server for testing a protocol. The type contains the flags of this server only, without those that all servers
+/// share.
 pub trait ReferenceServer: Args {
     /// The name of the server's command, which its first line of output also contains.
     const COMMAND_NAME: &str;
@@ -34,7 +35,7 @@ pub struct ServeContext {
     pub bound: BoundServer,
     /// The number of threads, if the user set it.
     pub workers: Option<usize>,
-    /// Completes when the server is to stop.
+    /// A future that completes when the server should stop.
     pub stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -68,7 +69,7 @@ pub struct ServerIdentity {
     #[arg(long, value_name = "DIR", help_heading = "TLS")]
     pub tls_certs: Option<PathBuf>,
 
-    /// Send no session tickets: nothing can be resumed.
+    /// Send no session tickets, so no session can be resumed.
     #[arg(long, help_heading = "TLS")]
     pub no_tickets: bool,
 }

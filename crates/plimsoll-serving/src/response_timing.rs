@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::ServeError;
 use super::precise_timer::PreciseTimer;
 
-/// The longest accepted delay or stall; a longer one is taken for a typing mistake.
+/// The longest accepted delay or stall; a longer one is treated as a typing error.
 pub const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// The longest accepted busy-wait before each response.
 const MAX_SPIN: Duration = Duration::from_millis(100);
@@ -38,7 +38,7 @@ pub enum ResponseDelay {
 }
 
 impl ResponseDelay {
-    /// Returns the longest delay, or the mean if the delay has no upper bound; used to reject typing mistakes.
+    /// Returns the longest delay, or the mean if the delay has no upper bound; used to reject typing errors.
     fn typical_delay(self) -> Duration {
         match self {
             ResponseDelay::Constant(delay) => delay,

@@ -22,8 +22,8 @@ impl BoundServer {
     /// only once (RFC 8446 §8.1).
     ///
     /// # Errors
-    /// When a certificate in the folder can't be used (the message names it), or when early data is requested without
-    /// TLS, without tickets, or in one of several processes.
+    /// When a certificate in the folder can't be used (the message names the certificate), or when early data is
+    /// requested without TLS, without tickets, or in one of several processes.
     pub fn with_resumption(
         mut self,
         protocols: &[&[u8]],

@@ -11,7 +11,7 @@ pub enum ServeError {
     /// The address can't be listened on.
     #[error("address {address}: {problem}")]
     Address {
-        /// The address as given.
+        /// The address as the user gave it.
         address: Address,
         /// What is wrong, and how to correct it.
         problem: String,
@@ -62,7 +62,7 @@ impl ServeError {
         }
     }
 
-    /// Returns a conversion of system errors. `doing` names the failed operation: "creating a timer".
+    /// Returns a function that converts system errors. `doing` names the failed operation: "creating a timer".
     pub fn io(doing: &'static str) -> impl Fn(io::Error) -> ServeError {
         move |source| ServeError::Io { doing, source }
     }

@@ -58,7 +58,7 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
         UnixSocket::Abstract(_) => None,
     };
     socket.listen(backlog.into())?;
-    // The type is that of a TCP listener, but only its descriptor is used: see `accept`.
+    // The socket is returned as a TCP listener, of which only the descriptor is used: see `accept`.
     Ok((socket.into(), file))
 }
 

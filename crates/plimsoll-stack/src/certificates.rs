@@ -334,7 +334,8 @@ pub fn make_certificates(
             file.persist_noclobber(path)
         };
         if let Err(e) = result {
-            // A file that has appeared in the meantime belongs to somebody else, so only our own files are removed.
+            // A file that has appeared in the meantime was written by another process, so only our own files are
+            // removed.
             for path in placed.iter().filter(|_| !options.force) {
                 let _ = fs::remove_file(path);
             }

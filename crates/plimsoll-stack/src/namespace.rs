@@ -33,7 +33,7 @@ pub struct NetworkNamespace {
 
 /// The address range reserved for benchmarks (RFC 2544, appendix C.2.2), 198.18.0.0/15, which nothing else uses.
 const BENCHMARK_NETWORK: u32 = 0xc612_0000;
-/// The number of networks of four addresses in that range.
+/// The number of subnets of four addresses in [`BENCHMARK_NETWORK`].
 const SUBNET_COUNT: u32 = 1 << 15;
 const NAME_PREFIX: &str = "plimsoll-";
 

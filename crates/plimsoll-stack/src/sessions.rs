@@ -141,7 +141,7 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
 /// A running stack, as stored in its folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Stack {
-    /// The address of the API, which creates sessions and starts runs.
+    /// The address of the API, which creates sessions and starts their queries.
     pub api: SocketAddr,
     /// The address at which clients open their WebSockets.
     pub sockets: SocketAddr,

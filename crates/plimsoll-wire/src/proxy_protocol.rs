@@ -65,7 +65,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
 
 fn parse_text(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let first = &bytes[..bytes.len().min(MAX_TEXT_HEADER_BYTES)];
-    // The line is parsed only when it is complete, because the library may reject an incomplete number.
+    // The line is parsed only when it is complete, because the parser of the `ppp` crate may reject an incomplete
+    // number.
     let Some(end) = first.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() < MAX_TEXT_HEADER_BYTES {
             Ok(None)

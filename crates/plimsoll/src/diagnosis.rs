@@ -1,4 +1,4 @@
-//! Finds out what this machine can measure, from its settings and from two short loads.
+//! Determines how well this machine can measure, from its settings and from two short loads.
 
 mod calibration;
 mod settings;
@@ -23,7 +23,7 @@ pub(crate) enum FindingKind {
 /// The result of checking one property of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct MachineFinding {
-    /// The property in one or two words.
+    /// The property's name, one or two words.
     pub(crate) name: &'static str,
     pub(crate) kind: FindingKind,
     /// The property's value, and what it means for measurements.

@@ -11,7 +11,7 @@ use plimsoll_model::runs::run::RunError;
 use plimsoll_protocols::registry::UsageError;
 use plimsoll_serving::ServeError;
 
-/// The exit codes of all commands. If several apply, the one declared last takes precedence.
+/// The exit codes of all commands. If several apply, the code declared last here takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Done,
@@ -120,7 +120,7 @@ impl Failure {
         Failure::new(Exit::Error, miette::miette!("{message}"))
     }
 
-    /// Returns an error with exit code 1, and a help text with what to do about it.
+    /// Returns an error with exit code 1, and a help text that says what to do.
     pub(crate) fn error_with_help(message: impl std::fmt::Display, help: &str) -> Failure {
         Failure::with_exit_and_help(Exit::Error, message, help)
     }
@@ -155,7 +155,7 @@ impl Failure {
         }
     }
 
-    /// Marks this failure as caused by the service `name`, which did not start.
+    /// Marks this failure as caused by the user's service `name`, which did not start.
     pub(crate) fn for_service(self, name: &str) -> Failure {
         Failure {
             service: Some(name.to_owned()),

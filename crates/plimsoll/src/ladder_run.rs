@@ -1,10 +1,11 @@
-//! Measures variants of one plan (rungs) against each other: the common part of `ladder`, `sweep` and `fetch --mode
-//! both`, which call [`execute`].
+//! Measures variants of one plan, called rungs, against each other. The commands `ladder`, `sweep` and `fetch --mode
+//! both` call [`execute`].
 //!
 //! Rungs whose servers can all run at once are interleaved in batches of tens of calls ([`Interleaving`]), with one run
-//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices; each round
-//! measures every rung once, in random order ([`slices`]). Servers that the ladder starts are child processes of this
-//! program, so that the CPU time of client and server is measured separately; they are stopped when the ladder ends.
+//! per replicate. All other rungs, and rungs whose load is split over several machines, are measured in rounds of
+//! slices, which are short runs of one rung. Each round measures every rung once, in random order ([`slices`]). Servers
+//! that the ladder starts are child processes of this program, so that the CPU time of client and server is measured
+//! separately; they are stopped when the ladder ends.
 
 mod crypto_costs;
 mod extra_measurements;
@@ -87,7 +88,7 @@ impl LadderRequest<'_> {
         options.serve.is_some() || self.services.is_some()
     }
 
-    /// Returns the ladder's directory; `name` is the plan's.
+    /// Returns the ladder's directory; `name` is the plan's name.
     fn directory(&self, name: &str) -> PathBuf {
         let new =
             || execution::directory(self.flags.out.as_deref(), &format!("{name} {}", self.kind));
@@ -155,7 +156,7 @@ pub(crate) struct LadderRun<'a> {
     kept_awake: bool,
     /// Whether a rung was dropped because its proxy exited during the measurement.
     has_failed_rung: bool,
-    /// Loads that are measured in slices after the interleaved calls.
+    /// Extra measurements, such as the memory of a connection, which are made in slices after the interleaved calls.
     parts: Vec<SliceRounds>,
     /// Interleaved measurements, by rung.
     interleaved: Vec<RungMeasurement>,
@@ -373,7 +374,7 @@ impl<'a> LadderRun<'a> {
         };
         let medians: Vec<String> = self.record.rungs.iter().filter_map(median).collect();
         match medians.is_empty() {
-            // There is no median as long as no call has succeeded.
+            // Without a successful call there is no median.
             true => String::new(),
             false => format!("  p50 so far: {}", medians.join(", ")),
         }
@@ -403,8 +404,8 @@ impl<'a> LadderRun<'a> {
     }
 }
 
-/// Returns how many signatures the client verifies in a full handshake: that of CertificateVerify, and one in the
-/// server's certificate chain if the chain is checked on every connection.
+/// Returns how many signatures the client verifies in a full handshake: the one in CertificateVerify and, if the
+/// server's certificate chain is checked on every connection, one in the chain.
 fn verified_signatures(plan: &Plan) -> f64 {
     match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain_check)) {
         Some((ServerTrust::Pinned(_) | ServerTrust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
@@ -415,8 +416,8 @@ fn verified_signatures(plan: &Plan) -> f64 {
 /// Rejects rungs with mutual TLS but without a client certificate, which would silently measure server-only TLS.
 fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
     let without = rungs.iter().find(|rung| {
-        // A proxy that terminates TLS presents certificates made by the ladder to the load; those for the server are
-        // checked elsewhere.
+        // For a proxy that terminates TLS, the ladder makes the certificates between load and proxy; the certificates
+        // between proxy and server are checked elsewhere.
         let is_to_server = !rung.has_proxy() || rung.is_passed_through();
         rung.security == RungSecurity::Mutual
             && is_to_server

@@ -1,5 +1,5 @@
-//! Generates a batch script for Slurm, or manifests for Kubernetes, that start the shards of a run on a cluster. They
-//! are printed for the user to review and submit; with `--apply`, `kubectl` submits the manifests.
+//! Generates a batch script for Slurm, or manifests for Kubernetes, that start the shards of a run on a cluster. The
+//! output is printed for the user to review and submit; with `--apply`, `kubectl` submits the manifests.
 
 mod kubectl;
 mod kubernetes;

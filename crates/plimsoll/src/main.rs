@@ -1,4 +1,4 @@
-//! Plimsoll: finds the load line of a secure link, the highest rate within objectives.
+//! Plimsoll: finds the load line of a secure link, which is the highest rate that meets the objectives.
 //!
 //! The binary parses the command line into a plan, runs it, and turns the result into an exit code. Results go to
 //! stdout, everything else to stderr.

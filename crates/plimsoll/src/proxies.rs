@@ -93,7 +93,7 @@ pub(crate) struct UpstreamTls {
 }
 
 impl ProxyCatalog {
-    /// Returns the proxies that come with Plimsoll, and those that `folder` defines. The latter replace proxies of the
+    /// Returns the proxies that come with Plimsoll, and the proxies defined in `folder`, which replace those of the
     /// same name.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl ProxyCatalog {
     }
 }
 
-/// Returns the files of definitions in a folder, by name.
+/// Returns the definition files in a folder, sorted by name.
 fn definition_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = fs::read_dir(folder).map_err(|e| cannot_read(folder, &e))?;
     let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! Defines the trait [`Reporter`]. The reporters of a run get its observations, and show, write or export them.
-//! `execution` lists the reporters of a run.
+//! Defines the trait [`Reporter`]. The reporters of a run get its observations, and show, write or export them; the
+//! module `execution` creates them.
 
 use plimsoll_engine::{Observation, StopFlag};
 use plimsoll_model::runs::run::IntervalRecord;
@@ -19,7 +19,7 @@ pub(crate) trait Reporter {
         None
     }
 
-    /// Handles the end of the run by one of the reporters, for the given reason.
+    /// Handles the end of the run, which one of the reporters has requested for the given reason.
     fn on_early_end(&mut self, _reason: &str) {}
 }
 

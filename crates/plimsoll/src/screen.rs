@@ -1,4 +1,4 @@
-//! What a person sees while a command runs: messages and results, logs, progress lines and the live view.
+//! Output for a person while a command runs: messages and results, logs, progress lines and the live view.
 
 pub(crate) mod console;
 pub(crate) mod defects;

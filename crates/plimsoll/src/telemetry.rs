@@ -34,10 +34,10 @@ use collector::{METRICS_SIGNAL, OtlpCollector};
 const EXPORT_NICENESS: i32 = 10;
 /// Maximum time that the end of a command waits for the post in flight and the final post together.
 const FINAL_POST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of exported runs; in a long search or ladder only the latest are exported.
+/// Maximum number of runs to export; of a command with more runs, such as a long search, only the latest are exported.
 const MAX_RUNS: usize = 64;
 
-/// Metrics of runs by name, each with the run's number within the command.
+/// Metrics of runs, by the run's name, each with the run's number within the command.
 type ReportedRuns = Arc<Mutex<BTreeMap<String, (u64, RunningTotals)>>>;
 
 /// The telemetry of one command.
@@ -57,7 +57,7 @@ fn lock_telemetry() -> MutexGuard<'static, Option<Telemetry>> {
 }
 
 /// Starts the export of this process's runs. `wanted` is an address to listen on for scrapes, or the URL of a
-/// collector, which is sent `headers`.
+/// collector; `headers` are added to every request to the collector.
 ///
 /// # Errors
 /// When `wanted` is neither, or the address is in use.

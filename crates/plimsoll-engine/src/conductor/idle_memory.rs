@@ -21,7 +21,7 @@ pub(super) struct IdleMemorySampler {
 }
 
 impl IdleMemorySampler {
-    /// Creates a sampler and takes the first reading, without any connection.
+    /// Creates a sampler and takes the first reading, before any connection is made.
     pub(super) fn new(
         client: &WatchedProcesses,
         server: Option<&WatchedProcesses>,

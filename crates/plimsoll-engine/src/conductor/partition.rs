@@ -58,7 +58,7 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
     if plan.load.in_flight_limit.is_some() {
         return 1;
     }
-    // A single worker sends all calls of a short batch, so that its CPU time is that of the batch.
+    // A single worker sends all calls of a short batch, so that the worker's CPU time is the CPU time of the batch.
     if (plan.load.batches).is_some_and(|turns| turns.read_cpu && turns.slot.is_none()) {
         return 1;
     }

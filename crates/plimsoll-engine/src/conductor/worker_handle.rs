@@ -66,10 +66,10 @@ impl WorkerControl for WorkerHandle {
     }
 
     fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
-        // A send fails only if the run was abandoned.
         let used = thread_cpu();
         let used_in_it = used.saturating_sub(std::mem::replace(&mut self.last_cpu, used));
         let used_ns = used_in_it.as_nanos() as u64;
+        // A send fails only if the run was abandoned.
         let _ = self
             .sender
             .send(WorkerMessage::Interval(Box::new(interval), used_ns));

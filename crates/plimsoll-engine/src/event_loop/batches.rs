@@ -1,5 +1,5 @@
 //! Alternating batches of a closed loop: its clients send calls for a fixed time while the other loads of the ladder
-//! are paused.
+//! (the other compared variants) are paused.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct ClosedLoopBatches {
     slot: Duration,
     /// End of the current batch: no call is started after it.
     pub(super) batch_end: Time,
-    /// The time at which all calls of the last batch had ended; `None` while some may be in flight.
+    /// The time at which all calls of the last batch had ended; `None` while calls may be in flight.
     ended_at: Option<Time>,
     /// The number of the batch that began last.
     number: u64,
@@ -30,7 +30,7 @@ pub(crate) struct ClosedLoopBatches {
 impl ClosedLoopBatches {
     pub(super) fn from_share(share: &WorkerShare) -> Option<Box<ClosedLoopBatches>> {
         let slot = share.load.batches?.slot?;
-        // All workers run every batch together.
+        // All workers take part in every batch, so the schedule of batches is not divided among them.
         let mut beginnings = share.schedule.share(0, 1);
         Some(Box::new(ClosedLoopBatches {
             next: beginnings.next(),

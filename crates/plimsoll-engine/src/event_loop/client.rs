@@ -18,7 +18,7 @@ use crate::transport::network::{ResolveResult, SocketReady, SocketToken};
 pub trait LoopClient {
     /// State that the client stores with each connection.
     type ConnectionData;
-    /// An identifier of the purpose of a requested connection.
+    /// A request for a connection, which identifies the connection's purpose.
     type ConnectRequest: Copy;
     /// Whether warm-up calls count towards the number of calls that the plan sets.
     const WARMUP_COUNTS: bool;
@@ -59,7 +59,7 @@ pub enum ConnectDecision {
     Drop,
 }
 
-/// The parts of a loop iteration that each client implements. `W` is its connection request.
+/// The parts of a loop iteration that each client implements. `W` is the client's [`LoopClient::ConnectRequest`].
 pub trait LoopHandler<W> {
     /// Prefetches what the connection at `index` points to; the connection itself is already being prefetched.
     #[inline]

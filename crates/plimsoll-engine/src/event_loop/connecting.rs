@@ -231,7 +231,8 @@ where
         }
     }
 
-    /// Records a failed connection at the addresses that were tried, which may exclude these addresses.
+    /// Records a failed connection attempt for each address that was tried. Later connections avoid these addresses for
+    /// a time, unless this machine caused the failure.
     pub(crate) fn record_connect_failure(
         &mut self,
         index: u32,

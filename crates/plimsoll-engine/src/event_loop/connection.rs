@@ -17,11 +17,11 @@ use crate::transport::addresses::NO_ADDRESS;
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{Network, SocketToken, SocketWriter};
 
-/// Maximum number of bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) above
-/// which reading is paused. One more read may exceed it.
+/// Number of bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) above which reading
+/// is paused. The replies to one more read may exceed this number.
 pub(crate) const MAX_REPLY_BYTES: u32 = 64 << 10;
 
-/// The state of a connection, in the order in which it advances.
+/// The state of a connection. The variants are in the order in which a connection passes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     Resolving,
@@ -35,7 +35,7 @@ pub(crate) enum ConnectionState {
 }
 
 impl ConnectionState {
-    /// Returns what a call waiting for this connection is waiting for, for error messages.
+    /// Describes, for error messages, why a call still waits for a connection in this state.
     pub(crate) fn waiting_for(self) -> &'static str {
         match self {
             ConnectionState::Resolving => "the host name to resolve",
@@ -78,7 +78,7 @@ pub(crate) struct Connection<O, S> {
     trace: Option<Box<ConnectionTrace>>,
     pub(crate) early_data: EarlyDataState,
     pub(crate) state: ConnectionState,
-    /// The target's number in the network.
+    /// The target's index among the targets of the [`Network`].
     pub(crate) target: u8,
     pub(crate) write_failed: bool,
     /// Whether reading is paused because too many reply bytes are unsent.
@@ -295,7 +295,7 @@ impl<O, S> Connection<O, S> {
         (errno != 0 && errno != libc::EPIPE).then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// Returns the failure of a connection that cannot be written to, if no received bytes explain it.
+    /// Returns the loss of a connection after a write error. Only used if no received bytes explain the loss better.
     pub(crate) fn write_loss(&self) -> ConnectionLoss {
         let Some(error) = self.write_error() else {
             return ConnectionLoss::new(Outcome::Reset, "the connection was reset while writing");

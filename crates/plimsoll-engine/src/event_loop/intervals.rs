@@ -35,7 +35,8 @@ impl IntervalClock {
     /// Counts a wait of `ns` nanoseconds after which `found` sockets were ready.
     #[inline]
     pub(crate) fn add_wait(&mut self, ns: u64, found: usize) {
-        /// Minimum duration of a real sleep. Sockets found sooner were already ready, so the poll counts as work.
+        /// Minimum duration in nanoseconds of a wait that counts as sleep. If sockets are found sooner, they were ready
+        /// before, so the poll counts as work.
         const MIN_SLEEP_NS: u64 = 4_000;
         if found == 0 || ns > MIN_SLEEP_NS {
             self.waited_ns += ns;
@@ -47,8 +48,8 @@ impl IntervalClock {
         self.end
     }
 
-    /// Ends the interval of `worker`, which recorded `recorded`, and begins the next. The number of calls in flight is
-    /// derived from the records alone, so that it is right even after a panic.
+    /// Ends the current interval of worker `worker`, whose records are `recorded`, and begins the next one. The number
+    /// of calls in flight is derived from the records alone, so that it is right even after a panic.
     pub(crate) fn finish_interval(
         &mut self,
         worker: u32,
@@ -75,7 +76,8 @@ impl IntervalClock {
         };
         self.waited_ns = 0;
         self.began = now;
-        // After a stall across several interval boundaries, the interval is longer.
+        // An interval that was prolonged by a stall covers several seconds, so the next one does not simply have the
+        // next number.
         let index = over.end_ns / INTERVAL_NS;
         self.index = u32::try_from(index).unwrap_or(u32::MAX).max(self.index + 1);
         self.end = self

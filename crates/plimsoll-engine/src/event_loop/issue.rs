@@ -176,7 +176,8 @@ impl CallSource {
 }
 
 impl OpenLoop {
-    /// Returns the time until which due calls are released at `now`: the last tick if calls are released together.
+    /// Returns the latest due time of the calls that are released at `now`: the last tick, if calls are released
+    /// together.
     fn released_until(&self, start: Time, now: Time) -> Time {
         match self.tick_ns {
             0 => now,

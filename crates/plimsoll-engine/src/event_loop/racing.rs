@@ -37,7 +37,7 @@ struct ConnectRace<S> {
     target: u8,
     untried: VecDeque<u32>,
     running: Vec<RaceAttempt<S>>,
-    /// The time at which the next attempt starts; timers for other times are obsolete.
+    /// The time at which the next attempt starts; timers of this connection with other times are obsolete.
     next_attempt_at: Time,
 }
 

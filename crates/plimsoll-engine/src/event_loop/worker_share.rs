@@ -44,7 +44,7 @@ pub struct WorkerShare {
 }
 
 impl WorkerShare {
-    /// Returns the share of `load` that belongs to the worker at `place`.
+    /// Returns one worker's share of `load`; `place` contains the worker's index and the number of workers.
     pub fn new(place: Shard, load: Arc<LoadPlan>, seed: u64) -> WorkerShare {
         WorkerShare {
             index: place.index,

@@ -43,7 +43,7 @@ pub struct AwakeCores {
 
 impl AwakeCores {
     /// Starts a spinning thread on each core. Returns `None` if the spinning threads would use up a CPU quota (of a
-    /// container), or if the system lacks the policy.
+    /// container), or if the system does not support the policy.
     pub fn start() -> Option<AwakeCores> {
         let cores = cores::usable_cores()?;
         let usable = thread::available_parallelism().ok()?;

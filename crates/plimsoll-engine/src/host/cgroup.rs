@@ -31,15 +31,15 @@ pub enum CgroupError {
     /// There is no group of this name.
     #[error("there is no control group {name} under {}", mount.display())]
     Missing {
-        /// The name, as typed.
+        /// The name that was looked up.
         name: String,
-        /// The folder in which all groups are.
+        /// The mount point, below which all groups are found.
         mount: PathBuf,
     },
     /// Several groups have this name.
     #[error("{name} may be {}", among.join(" or "))]
     Ambiguous {
-        /// The name, as typed.
+        /// The name that was looked up.
         name: String,
         /// Paths of the groups, from the root of the hierarchy.
         among: Vec<String>,

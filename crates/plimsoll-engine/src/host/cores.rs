@@ -1,8 +1,9 @@
 //! Separates the cores of client and server for loads that alternate in batches: the generators use the last
 //! core, the servers all others.
 //!
-//! Without this separation the scheduler may run one rung's server next to a busy process and another's on an idle
-//! core for many seconds, which would show as a difference between the rungs.
+//! Without this separation, the scheduler may run the server of one rung (one of the compared variants) next to a busy
+//! process, and that of another on an idle core. This can last for many seconds and would look like a difference
+//! between the rungs.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

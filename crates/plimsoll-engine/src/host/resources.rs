@@ -27,7 +27,7 @@ pub struct ProcessResources {
     /// User and system time since the process began, in nanoseconds, from the scheduler's clock, which is exact even
     /// for short times.
     pub cpu_ns: u64,
-    /// User time in ticks, mostly of 10 ms: only used for the ratio of user to system time.
+    /// User time in ticks, usually of 10 ms; only used for the ratio of user to system time.
     pub user_ticks: u64,
     /// System time in ticks.
     pub system_ticks: u64,
@@ -97,8 +97,8 @@ impl ResourceMeter {
         meter
     }
 
-    /// Restarts the meter at the beginning of the load. Earlier CPU time does not count. Memory and descriptors in use
-    /// now do, since a short load may have closed everything before the next reading.
+    /// Restarts the meter at the beginning of the load. Earlier CPU time does not count. Memory and descriptors that
+    /// are in use now do count, since a short load may have closed everything before the next reading.
     pub fn restart(&mut self) {
         self.last = self.usage();
         self.at_load_start = self.last.unwrap_or_default();
@@ -138,7 +138,7 @@ impl ResourceMeter {
     }
 
     /// Adds the latest readings to those of processes that have ended. For a process that is still watched but could
-    /// not be read, for lack of descriptors, the previous reading is used.
+    /// not be read because no descriptor was free, the previous reading is used.
     fn sum_usage(&mut self, mut now: Vec<(i32, ProcessResources)>) -> Option<ProcessResources> {
         if now.is_empty() {
             return None;
@@ -229,8 +229,8 @@ impl ServerClocks {
     }
 }
 
-/// A meter of the CPU time of client and server for a load that alternates with others in batches; the default is
-/// without a server. Reading a clock takes less than a microsecond.
+/// A meter of the CPU time of client and server for a load that alternates with others in batches. The default meter
+/// measures only the client. Reading a clock takes less than a microsecond.
 #[derive(Clone, Debug, Default)]
 pub struct BatchMeter {
     calls: u64,
@@ -253,8 +253,8 @@ impl BatchMeter {
             .then(|| self.read(number / self.calls, None))
     }
 
-    /// Returns the CPU time used until the beginning of a batch, or the end of the last. `done` contains the totals of
-    /// calls so far if batches have a fixed duration.
+    /// Returns the CPU time used until a batch began or, after the final batch, until it ended. `done` contains the
+    /// totals of calls so far; it is needed only if batches have a fixed duration.
     pub(crate) fn read(&self, turn: u64, done: Option<BatchTotals>) -> BatchStart {
         BatchStart {
             batch: turn,

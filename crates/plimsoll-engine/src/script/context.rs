@@ -11,7 +11,7 @@ use crate::tls::TlsClient;
 /// Maximum number of connections of a script.
 pub const MAX_LINKS: usize = 2;
 
-/// The number of one of a script's connections.
+/// The number of a connection among those of its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkId(pub u8);
 
@@ -109,9 +109,9 @@ pub struct ScriptContext<'a> {
     pub(crate) stage: u8,
     pub(crate) is_stopping: bool,
     pub(crate) is_interrupted: bool,
-    /// The recorder's numbers for the addresses of the links.
+    /// The numbers under which the worker's recorder counts the addresses of the links.
     pub(crate) addresses: [u32; MAX_LINKS],
-    /// The worker's numbers for the connections of the links.
+    /// The links' connections, as indices into the worker's table; `None` if a link has no connection.
     pub(crate) connections: [Option<u32>; MAX_LINKS],
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
@@ -207,7 +207,7 @@ impl ScriptContext<'_> {
         }
     }
 
-    /// Records a time, in nanoseconds, other than those of calls.
+    /// Records a duration other than the times of calls, in nanoseconds.
     #[inline]
     pub fn record_time(&mut self, measure: TimeMeasure, ns: u64) {
         self.recorder.record_time(self.stage, measure, ns);

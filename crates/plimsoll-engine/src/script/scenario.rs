@@ -33,12 +33,13 @@ pub trait Scenario: Send + Sync + 'static {
         LinkId(0)
     }
 
-    /// Returns what the user's current call needs of that connection.
+    /// Returns which connection the user's current call needs: any, a new one, or one that is already open.
     fn connection_need(&self, _memory: &Self::Memory) -> ConnectionNeed {
         ConnectionNeed::Any
     }
 
-    /// Returns the outcome and the text of a call with [`ConnectionNeed::Open`] where no connection was opened.
+    /// Returns the outcome and the error message of a call that needs an open connection ([`ConnectionNeed::Open`])
+    /// when there is none.
     fn missing_connection(&self, _memory: &Self::Memory) -> (Outcome, String) {
         (
             Outcome::ConnectionClosed,
@@ -110,14 +111,14 @@ pub trait Scenario: Send + Sync + 'static {
     fn on_response_text(&self, text: String, memory: &mut Self::Memory);
 }
 
-/// What a call needs of its connection.
+/// The kind of connection that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionNeed {
-    /// The user's connection, which is made if there is none.
+    /// The user's connection, which is established if there is none.
     Any,
-    /// A new connection; one that the user has is closed first.
+    /// A new connection; an existing one is closed first.
     New,
-    /// The connection that an earlier call has opened: without one the call fails.
+    /// The connection that an earlier call has opened; if there is none, the call fails.
     Open,
 }
 

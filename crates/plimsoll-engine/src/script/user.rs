@@ -79,7 +79,7 @@ pub struct User<C: Scenario> {
     origin: ScriptOrigin,
     /// The time at which the user was due.
     due: Time,
-    /// The connection of the current call; between two calls, that of the last one.
+    /// The connection of the current call or, between two calls, of the previous one.
     link: LinkId,
     links: [UserLink<<C::Protocol as Protocol>::Driver>; MAX_LINKS],
     memory: C::Memory,

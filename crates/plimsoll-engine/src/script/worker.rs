@@ -66,7 +66,7 @@ pub struct ScriptClient<C: ScriptFactory> {
     in_flight: u64,
 }
 
-/// A request for a connection of a link of a script.
+/// A request for the connection of one of a script's links.
 #[derive(Clone, Copy)]
 pub struct LinkRequest {
     slot: u64,
@@ -136,7 +136,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             recorder: &mut self.recorder,
             stage: slot.stage,
             is_interrupted: self.interrupted,
-            // In an open loop, sessions that have arrived are completed; in a closed loop, clients stop.
+            // After the end of an open loop, users that have arrived complete their scripts. In a closed loop that is
+            // limited by time, users stop.
             is_stopping: self.interrupted
                 || self.phase != LoadPhase::Loading && is_closed && self.share.calls.is_none(),
             in_flight: &mut users.in_flight,
@@ -360,7 +361,8 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     }
 
     fn flush(&mut self, control: &mut impl WorkerControl) {
-        // Scripts write immediately; newly started ones may have requested connections.
+        // Scripts have already written their bytes, so only the connections that new scripts have requested remain to
+        // be started.
         let now = self.network.now();
         self.begin_connections(control, now);
     }

@@ -1,8 +1,8 @@
 //! The parameters that handshakes negotiated, counted over all connections.
 //!
 //! A worker keeps a [`HandshakeTally`], a short list, since a run has only a few kinds of handshakes, and converts it
-//! to text once, at the end. The library does not report the peer's signature scheme: the certificate verifiers store
-//! it in a thread-local variable, and the code that passed bytes to the library takes it from there.
+//! to text once, at the end. The TLS library (rustls) does not report the peer's signature scheme: the certificate
+//! verifiers store it in a thread-local variable, and the code that passed bytes to the library takes it from there.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ pub(super) fn take_noted_signature() -> Option<SignatureScheme> {
 /// The parameters that one handshake negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// The TLS version; `None` until it is negotiated. The same applies to the next two fields.
+    /// The TLS version. Like `suite` and `group`, it is `None` until it is negotiated.
     pub version: Option<ProtocolVersion>,
     /// The cipher suite.
     pub suite: Option<CipherSuite>,
@@ -158,7 +158,7 @@ impl KeyKind {
     }
 }
 
-/// Counts of handshakes by what they negotiated.
+/// Counts of handshakes, by the parameters that they negotiated.
 #[derive(Clone, Debug, Default)]
 pub struct HandshakeTally(Vec<(Agreement, u64)>);
 
@@ -193,7 +193,7 @@ impl HandshakeTally {
             renewed: 0,
             handshakes: handshakes.collect(),
         };
-        // `with` also sorts the handshakes.
+        // Merging also sorts the handshakes.
         Some(negotiated.merge(NegotiatedTls::default()))
     }
 }

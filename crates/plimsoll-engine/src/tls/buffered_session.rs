@@ -1,5 +1,6 @@
-//! One end of a TLS connection that uses the library's buffered connection, either because the plan requests the
-//! library's record layer, or because the end is a server that supports TLS 1.2. [`super::session`] calls this.
+//! One end of a TLS connection that uses the buffered connection of the TLS library (rustls), either because the plan
+//! requests the library's record layer, or because the end is a server that supports TLS 1.2. [`super::session`] calls
+//! this.
 
 use std::io::{BufRead, Write};
 
@@ -18,10 +19,10 @@ pub enum SessionError {
     /// A handshake message exceeds the library's buffer.
     #[error("tls handshake: a message longer than the 64 KiB that the TLS library buffers")]
     TooLong,
-    /// An error after the handshake, with the library's records.
+    /// An error after the handshake, in the library's record layer.
     #[error("tls: {0}")]
     Library(rustls::Error),
-    /// An error after the handshake, with our own records.
+    /// An error after the handshake, in our own record layer.
     #[error("tls: {0}")]
     Record(#[from] RecordError),
 }

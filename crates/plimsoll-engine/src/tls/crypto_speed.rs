@@ -116,7 +116,7 @@ fn certificate_signature_ns(
     let algorithms = &provider.signature_verification_algorithms;
     let signer = identity.key.choose_scheme(&algorithms.supported_schemes());
     let signer = signer.ok_or_else(refused)?;
-    // The library lists the algorithm of TLS 1.3 first.
+    // rustls lists the algorithm of TLS 1.3 first.
     let known = algorithms.mapping.iter();
     let mut known = known.filter(|(scheme, _)| *scheme == signer.scheme());
     let algorithm = known.next().and_then(|(_, all)| all.first());

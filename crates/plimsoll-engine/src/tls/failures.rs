@@ -26,7 +26,7 @@ impl PresentedIdentity {
     }
 }
 
-/// Classifies an error of our record layer in the same way as the equivalent error of the library.
+/// Classifies an error of our record layer in the same way as the equivalent error of rustls.
 pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> (Outcome, String) {
     match error {
         RecordError::AlertReceived(alert) => classify(

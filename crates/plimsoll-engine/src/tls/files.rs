@@ -23,7 +23,7 @@ use super::validity::not_after;
 use super::x509_version_1::{self, is_version_1};
 use super::{key_kinds, pem_errors};
 
-/// The reason why a file cannot be used, with its role and path.
+/// The reason why a file cannot be used, with the file's role and path.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(String);

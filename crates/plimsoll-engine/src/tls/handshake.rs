@@ -1,4 +1,4 @@
-//! A TLS handshake with the library's unbuffered interface, for either end of a connection.
+//! A TLS handshake with the unbuffered interface of the TLS library (rustls), for either end of a connection.
 //!
 //! Invariant: the library is given one record at a time, so that it never consumes a record after the end of the
 //! handshake; those records belong to our own layer. A message that spans several records remains in our buffer until
@@ -102,7 +102,7 @@ impl TlsEnd for UnbufferedServerConnection {
     }
 }
 
-/// The parameters that a handshake negotiated.
+/// The parameters that a handshake negotiated, and the ALPN protocol that the server chose.
 #[derive(Clone, Debug)]
 pub(super) struct HandshakeResult {
     pub(super) agreement: Agreement,
@@ -308,7 +308,7 @@ fn general_error(what: &str) -> rustls::Error {
     rustls::Error::General(what.to_owned())
 }
 
-/// Makes the library append to `output`, with as much space as it requests.
+/// Makes the library append to `output`, which is extended by as many bytes as the library requests.
 pub(super) fn append_encoded(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,

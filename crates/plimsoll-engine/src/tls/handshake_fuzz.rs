@@ -1,8 +1,9 @@
 //! Handshake fuzzing: two ends communicate over a [`path`] that splits their bytes into records and reads of any size.
 //! TLS allows this (RFC 8446 §5.1), but none of our peers does it.
 //!
-//! One end is our implementation and the other the library's. The result is compared with that of the library's own
-//! connection for the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
+//! One end is our implementation, and the other is that of the TLS library (rustls). The conversation is repeated with
+//! the library at both ends and the same segmentation, and the results are compared. The property test of
+//! [`super::handshake`] and the fuzz target call this.
 
 use std::sync::Arc;
 
@@ -47,8 +48,8 @@ pub enum Implementation {
     Library,
     /// Our record layer, with keys from the library's connection.
     Own,
-    /// Our record layer, with keys from logged secrets, so that sessions can rest. A server of ours always uses logged
-    /// secrets, so for servers [`Implementation::Own`] means the same.
+    /// Our record layer, with keys from logged secrets, so that idle sessions can release their memory. A server of
+    /// ours always uses logged secrets, so for servers [`Implementation::Own`] means the same.
     OwnFromSecrets,
 }
 

@@ -1,4 +1,5 @@
-//! TLS sessions with our own record layer: the library performs the handshake and then provides its secrets.
+//! TLS sessions with our own record layer: the TLS library (rustls) performs the handshake and then provides its
+//! secrets.
 //!
 //! This costs less than the library's own connection in bulk transfers, where records are decrypted in the read buffer,
 //! and for idle connections, which have no buffers. Later keys are derived either by the library's connection, which is
@@ -324,7 +325,7 @@ impl<E: TlsEnd> OwnSession<E> {
             SessionStage::Open(open) if !open.supports_rest() => {
                 open.records.min_incoming_bytes(plaintext)
             }
-            // Part of a record may have arrived already.
+            // Part of a record may have arrived already, so the maximum size of a record is subtracted.
             SessionStage::Tls12(_) => plaintext.saturating_sub(MAX_RECORD_BYTES as u64),
             // Sessions that rest are mostly idle, so a low-water mark gains nothing.
             _ => 0,

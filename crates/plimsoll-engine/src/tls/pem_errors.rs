@@ -1,13 +1,13 @@
-//! Error messages for invalid PEM files. The library's messages are not used, because they quote unreadable lines,
-//! which may belong to a private key.
+//! Error messages for invalid PEM files. The messages of the PEM library (rustls-pki-types) are not used, because they
+//! quote unreadable lines, which may belong to a private key.
 
 use rustls::pki_types::pem;
 
 /// A shell command that restores lost newlines, with `{in}` and `{out}` for the files.
 const RESTORE_NEWLINES_COMMAND: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
 
-/// Describes the problem of `content`, which the library rejected with `error`. `mend` fills the actual file names into
-/// a command with `{in}` and `{out}`.
+/// Describes the problem of `content`, which the library rejected with `error`. `mend` replaces `{in}` and `{out}` in a
+/// command by the actual file names.
 pub(super) fn describe_pem_problem(
     content: &[u8],
     error: &pem::Error,

@@ -238,8 +238,8 @@ pub struct RotatingVerifier {
 struct LoadedClientVerifier {
     check: Arc<ClientVerifier>,
     digest: TrustDigest,
-    /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is that of the
-    /// server, and CA files rarely change.
+    /// Names of the CAs. They are leaked on purpose: the verifier must lend them for as long as the server runs, and CA
+    /// files rarely change.
     names: &'static [DistinguishedName],
 }
 

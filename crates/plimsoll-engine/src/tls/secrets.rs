@@ -1,5 +1,5 @@
-//! The traffic secrets of a connection, from which all its keys after the handshake are derived (RFC 8446
-//! §7.2, §7.3): about a hundred bytes that replace the library's connection.
+//! The traffic secrets of a connection, from which all its keys after the handshake are derived (RFC 8446 §7.2, §7.3):
+//! about a hundred bytes that replace a connection object of the TLS library (rustls).
 //!
 //! The library passes these secrets only to a key log, which [`KeyLogSecrets`] implements. Invariant: secrets are used
 //! only if the keys derived from them equal the keys that the library derived for the connection.
@@ -213,7 +213,7 @@ impl KeySchedule for TrafficSecrets {
 
     fn process_ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
         match self.ours {
-            // Tickets are ignored, because clients whose sessions rest do not resume sessions.
+            // Tickets are ignored, because clients whose idle sessions release their memory do not resume sessions.
             LocalEnd::Client => Ok(()),
             LocalEnd::Server => Err(RecordError::Unexpected(super::record::NEW_SESSION_TICKET)),
         }

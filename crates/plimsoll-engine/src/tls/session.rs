@@ -41,8 +41,8 @@ impl<E: TlsEnd> TlsConnection<E> {
         }
     }
 
-    /// Returns the parameters that the handshake negotiated; `None` until it is complete, and after the session has
-    /// rested.
+    /// Returns the parameters that the handshake negotiated; `None` until it is complete, and after
+    /// [`TlsConnection::enter_rest`].
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
             SessionLayer::Library(session) => session.agreement(),

@@ -41,8 +41,8 @@ struct StoredTickets {
 type DatedTicket = (Tls13ClientSessionValue, u64);
 
 impl TicketStore {
-    /// Number of tickets above which a connection stores only one, since it used one: each stored ticket costs a key
-    /// derivation.
+    /// Number of tickets above which a connection stores only one ticket, to replace the one that it used: each stored
+    /// ticket costs a key derivation.
     const HIGH_WATER_TICKETS: usize = 256;
 
     /// Creates an empty store; `observations` tells how long the sessions' certificates are valid.
@@ -55,8 +55,8 @@ impl TicketStore {
     }
 
     /// Called before a connection is started if the plan requires that the share `share` of connections make a full
-    /// handshake; those get no ticket. A connection that finds no ticket counts as one of them, so that the share is
-    /// right over the whole run.
+    /// handshake; these connections get no ticket. A connection that finds no ticket counts towards the share, so that
+    /// the share is right over the whole run.
     pub(crate) fn prepare_connection(&self, share: f64) {
         let mut kept = self.lock_stored();
         let has_none = kept.tickets.is_empty() && kept.tls12_session.is_none();

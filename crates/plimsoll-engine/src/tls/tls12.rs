@@ -1,6 +1,6 @@
-//! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3. The library's unbuffered
-//! connection opens and seals them, since our own record layer supports only TLS 1.3. This costs more in bulk
-//! transfers, and idle sessions cannot rest (see [`super::own_session`]).
+//! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3. The unbuffered connection of the
+//! TLS library (rustls) decrypts and encrypts them, since our own record layer supports only TLS 1.3. This costs more
+//! in bulk transfers, and idle sessions cannot rest (see [`super::own_session`]).
 //!
 //! Invariant: incomplete records remain in our buffer and are passed to the library again in full.
 //! [`super::own_session`] calls this.
@@ -56,7 +56,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         ended
     }
 
-    /// Decrypts `bytes`; returns the number of consumed bytes, and the result.
+    /// Decrypts `bytes`. Returns the number of consumed bytes, and whether the peer has closed its side.
     fn open<T>(
         &mut self,
         bytes: &mut [u8],

@@ -316,7 +316,7 @@ pub struct CertificateObservations {
     exceptions: AtomicU8,
     /// Explanation for the last certificate that had no trusted issuer.
     explanation: Mutex<Option<String>>,
-    /// Last second since 1970 in which all accepted certificates are valid.
+    /// The last second (since 1970) in which all accepted certificates are valid.
     valid_until: AtomicU64,
     seen: Mutex<SeenCertificates>,
     /// Number of replaced certificates that no connection has counted yet.
@@ -392,7 +392,7 @@ impl CertificateObservations {
         self.valid_until.store(until, Ordering::Relaxed);
     }
 
-    /// Returns the last second (since 1970) in which a session may be resumed, as resumption verifies no certificate.
+    /// Returns the last second (since 1970) in which a session may be resumed: resumption verifies no certificates.
     pub fn resumable_until(&self) -> u64 {
         self.valid_until.load(Ordering::Relaxed)
     }

@@ -150,7 +150,7 @@ impl FromStr for Address {
     }
 }
 
-/// Converts to the system's socket address.
+/// Converts the path or name of a Unix socket to the system's socket address.
 ///
 /// # Errors
 /// Returns an error if the path or the name is too long.

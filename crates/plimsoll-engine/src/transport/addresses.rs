@@ -26,7 +26,7 @@ pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 /// The addresses of one target.
 #[derive(Debug, Default)]
 pub(crate) struct TargetAddresses {
-    /// The target's number in the network.
+    /// The target's index among the targets of the [`Network`].
     target: usize,
     /// All addresses that the target has had so far; an address keeps its index.
     known: Vec<KnownAddress>,
@@ -41,7 +41,7 @@ pub(crate) struct TargetAddresses {
 #[derive(Debug)]
 struct KnownAddress {
     address: Address,
-    /// The recorder's number for this address.
+    /// The number under which the worker's recorder counts this address.
     number: u32,
     /// Consecutive failed connection attempts.
     failures: u32,
@@ -49,7 +49,7 @@ struct KnownAddress {
 }
 
 impl TargetAddresses {
-    /// Creates an entry without addresses for the target with this number in the network.
+    /// Creates an entry without addresses for the target with this index.
     pub(crate) fn for_target(target: usize) -> TargetAddresses {
         TargetAddresses {
             target,
@@ -108,7 +108,7 @@ impl TargetAddresses {
 
     fn update(&mut self, found: &ResolvedAddresses, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
-        // A single literal address gets no statistics of its own.
+        // A single literal address gets no separate statistics.
         let counted = found.may_change || found.addresses.len() > 1;
         self.current.clear();
         for address in found.addresses.iter() {
@@ -138,7 +138,7 @@ impl TargetAddresses {
         }
     }
 
-    /// Starts a connection to the address at `place`.
+    /// Starts a connection to the address with the index `place`.
     ///
     /// # Errors
     /// Returns the network's error.
@@ -155,7 +155,7 @@ impl TargetAddresses {
         &self.known[place as usize].address
     }
 
-    /// Returns the recorder's number for the address at `place`.
+    /// Returns the number under which the worker's recorder counts the address with the index `place`.
     pub(crate) fn recorder_number(&self, place: u32) -> u32 {
         let known = self.known.get(place as usize);
         known.map_or(NO_ADDRESS, |known| known.number)
@@ -177,8 +177,8 @@ impl TargetAddresses {
         route
     }
 
-    /// Returns the failure of a connection whose last attempt, at the address at `place`, failed with `e`. If the
-    /// target has several addresses, the message says that this was the last one.
+    /// Returns the failure of a connection whose last attempt, to the address with the index `place`, failed with `e`.
+    /// If the target has several addresses, the message says that this was the last one.
     pub(crate) fn describe_connect_loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
         let advice = match LocalResourceError::from_io_error(e) {
             Some(LocalResourceError::Descriptors) => ", or use fewer connections",
@@ -196,7 +196,7 @@ impl TargetAddresses {
         ConnectionLoss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
     }
 
-    /// Records an established connection to the address at `place`.
+    /// Records an established connection to the address with the index `place`.
     pub(crate) fn record_established(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
         if let Some(known) = self.known.get_mut(place as usize) {
             (known.failures, known.excluded_until) = (0, Time::ZERO);
@@ -204,8 +204,8 @@ impl TargetAddresses {
         }
     }
 
-    /// Records that connecting to the address at `place` failed or was far slower than another. A shortage of
-    /// local resources does not exclude the address.
+    /// Records that connecting to the address with the index `place` failed, or was far slower than connecting to
+    /// another address. A shortage of local resources does not exclude the address.
     pub(crate) fn record_failed(
         &mut self,
         place: u32,

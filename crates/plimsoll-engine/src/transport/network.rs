@@ -50,19 +50,19 @@ pub struct ResolvedAddresses {
     pub may_change: bool,
 }
 
-/// The result of a name lookup, or its error; shared by all requests that were pending at the time.
+/// The result of a name lookup, or its error; shared by all requests that were pending when it arrived.
 pub type ResolveResult = Result<ResolvedAddresses, Arc<io::Error>>;
 
 /// The choice whether the result of a lookup is shared between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupScope {
-    /// A lookup for a single request, such as that of a newly started client.
+    /// A lookup for a single request, such as the first request of a newly started client.
     Own,
-    /// The result serves all requests that are pending at the time.
+    /// A lookup whose result serves all requests that are pending when it arrives.
     Shared,
 }
 
-/// Number of bytes that a connection has carried since it was established.
+/// The numbers of bytes that a connection has carried since it was established.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteCounts {
     /// Bytes that the peer has acknowledged.
@@ -91,7 +91,7 @@ pub trait Network {
     /// Returns the result of a connection attempt whose socket has become writable.
     fn take_connect_result(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
-    /// Returns the proxy that was reached and has not answered the connect request yet, if any.
+    /// Returns the proxy that has received the connect request for this socket but has not answered it yet, if any.
     fn proxy_asked(&self, _socket: &Self::Socket) -> Option<String> {
         None
     }

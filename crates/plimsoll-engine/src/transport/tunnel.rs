@@ -106,7 +106,7 @@ impl ProxyHandshake {
     /// the connection to the target is then established. Appends further requests to `out`.
     ///
     /// # Errors
-    /// Returns an error if the proxy refuses, could not connect, or does not speak the protocol.
+    /// Returns an error if the proxy refuses, cannot connect to the target, or does not speak the protocol.
     pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         self.process_replies(bytes, out)
             .map_err(|e| proxy_error(&e))

@@ -16,9 +16,9 @@ pub(crate) const NO_CONNECTION: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightCall {
     pub(crate) number: u64,
-    /// The time at which the call was due: the start of its response time and its deadline.
+    /// The time at which the call was due, from which its response time and its deadline count.
     pub(crate) arrival: Time,
-    /// The time at which the call was passed to the driver: the start of its service time.
+    /// The time at which the call was passed to the driver, from which its service time counts.
     pub(crate) sent: Time,
     /// The time at which a stream's last message arrived; [`Time::NEVER`] before the first.
     last_message: Time,

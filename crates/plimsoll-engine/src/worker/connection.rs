@@ -25,7 +25,7 @@ pub(super) enum ConnectionRole {
     SingleCall,
 }
 
-/// A call that is waiting for a connection of its own, or is using it.
+/// A call with a separate connection that is being established or carries the call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingCall {
     pub(super) number: u64,
@@ -233,7 +233,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 
     /// Reads the available bytes, up to a limit for fairness, and passes them to the driver. Also returns the time
-    /// afterwards.
+    /// after the last read.
     #[inline]
     pub(super) fn receive<N: Network<Socket = S>>(
         &mut self,
@@ -337,8 +337,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    /// Returns whether data shorter than the mark may arrive unnoticed. Without TLS, that is only end of stream, which
-    /// is always reported.
+    /// Returns whether data shorter than the mark may arrive unnoticed. Without TLS, only end of stream can be shorter,
+    /// and it is always reported.
     #[inline]
     pub(super) fn needs_low_water_check(&self) -> bool {
         self.data.low_water > 1 && self.tls.is_some()

@@ -12,7 +12,8 @@ use crate::event_loop::WorkerControl;
 use crate::transport::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Fails waiting calls, in the backlog or of closed-loop clients, whose deadlines have passed. They are not sent.
+    /// Fails calls whose deadlines have passed while they were waiting to be sent: calls in the backlog, and calls of
+    /// closed-loop clients.
     pub(super) fn expire_waiting(&mut self, deadline: Duration, now: Time) {
         // After an interrupt, waiting calls are abandoned instead.
         if self.interrupted {
@@ -154,7 +155,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Records a stream that ended with the load, as a success even if its deadline has passed since then.
+    /// Records a stream that ended because the load ended. It is a success, even if its deadline has passed since then.
     #[cold]
     pub(super) fn on_ended_with_load(
         &mut self,

@@ -56,7 +56,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.recorder
                         .push_text(self.client.calls.get(call).stage, text);
                 }
-                // Only scripts request the text of answers, and make calls that messages precede.
+                // These events concern only scripts: no other client requests the text of answers, or makes calls whose
+                // messages may arrive before the call.
                 Event::AnswerText { .. } | Event::EarlierMessage { .. } => {}
                 Event::Unsolicited => {
                     self.recorder
@@ -73,8 +74,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Determines the earliest time at which the answers of `events` can have reached this host.
     fn determine_arrival_time(&mut self, events: &[Event]) {
         let mut ends = events.iter().filter_map(Event::ended_call);
-        // The receive time is that of the last bytes: if one read contained several answers, the earlier ones arrived
-        // before it.
+        // The receive time applies to the last bytes that were read: if one read contained several answers, all but the
+        // last may have arrived earlier.
         let is_one = ends.next().is_some() && ends.next().is_none();
         let stamp = self.network.last_arrival().filter(|_| is_one);
         self.client.answers_arrived =
@@ -82,7 +83,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Records a lower bound of the response time, as if the call had been sent when due and its answer read on
-    /// arrival. Also adds the read delay to calls that were queued behind it.
+    /// arrival. Also adds the delay in reading this answer to calls that were queued meanwhile.
     #[inline]
     pub(super) fn record_response_lower_bound(
         &mut self,

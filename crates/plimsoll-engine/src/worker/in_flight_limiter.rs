@@ -52,7 +52,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn calls_in_flight(&self) -> usize {
         match self.share.load.reuse {
             ConnectionReuse::Always => self.client.calls.len(),
-            // Every call has a connection of its own for its whole duration.
+            // Every call has a separate connection for its whole duration.
             ConnectionReuse::Never => self.client.single_calls,
         }
     }

@@ -1,4 +1,4 @@
-//! Decides where calls start: on a connection with capacity, or on one of their own.
+//! Decides where calls start: on a connection with capacity, or on a new connection for a single call.
 //!
 //! A deadline counts from when the call was due. If it passes while the call is waiting for a connection or a stream,
 //! the call fails without being sent. If it had already passed when the call was noticed, the generator caused the
@@ -86,7 +86,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(mut backlog) = self.call_source.take_backlog() else {
             return;
         };
-        // After an interrupt, no waiting call is started, so the waiting ended then.
+        // After an interrupt, no waiting call is started, so calls stopped waiting at the interrupt.
         let given_up = if self.interrupted {
             now.min(self.stopped_at)
         } else {
@@ -376,7 +376,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.record_waiting_clients(slot, now);
     }
 
-    /// Fails a call whose deadline passed while it was waiting for a connection of its own.
+    /// Fails a call whose deadline passed while it was waiting for a separate connection.
     pub(super) fn expire_attempt(
         &mut self,
         control: &mut impl WorkerControl,
@@ -403,7 +403,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.on_disconnect(control, index, &loss, now);
     }
 
-    /// Records a call whose own connection was lost before the call could start.
+    /// Records a call whose separate connection was lost before the call could start.
     pub(super) fn on_attempt_failed(
         &mut self,
         index: u32,

@@ -42,7 +42,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         self.recorder.add_count(call.stage, Count::CallsRetried, 1);
         let ConnectionRole::Slot(slot) = role else {
-            // The retry gets a new connection of its own.
+            // The retry gets a new, separate connection.
             self.client.calls.remove(done.call);
             self.client.single_calls -= 1;
             return self.connect_for_call(PendingCall {

@@ -38,7 +38,7 @@ pub use slice::{SliceResult, TcpTraffic};
 pub const FILE_NAME: &str = "ladder.json";
 
 /// Probability that a ladder of equal rungs reports any difference at all. It is half of the 5 % that reports state,
-/// since adjacent slices are not quite independent.
+/// which leaves a margin for the slight correlation of adjacent slices.
 pub const ALPHA: f64 = 0.025;
 
 /// The throughput of a slice and its CPU cost, for tables of throughput.
@@ -62,7 +62,8 @@ pub struct SliceThroughput {
     pub suite: Option<String>,
     /// The key-exchange group of the same handshake; `None`: the handshake exchanged no keys.
     pub group: Option<String>,
-    /// Lower bound of the client's CPU time for a fetch, from cryptography alone ([`crate::crypto_speeds`]), µs.
+    /// Lower bound of the client's CPU time for a call (one fetch of a file), from its cryptography alone
+    /// ([`crate::crypto_speeds`]), µs.
     pub client_floor_us: Option<f64>,
     /// The same bound for the server.
     pub server_floor_us: Option<f64>,
@@ -113,7 +114,7 @@ impl SliceThroughput {
 pub struct Rung {
     /// The name in reports, unique in the ladder.
     pub name: String,
-    /// The settings that distinguish the rung: axis and value, as typed.
+    /// The settings that distinguish the rung: axis and value, as the user wrote them.
     pub settings: BTreeMap<String, String>,
     /// The server's TLS implementation and cryptography library. Left out where not known, and for plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +155,8 @@ impl Rung {
             None => &self.slices,
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
-                // The server of a ladder of slices is restarted for each slice.
+                // In a ladder without batches, memory is measured in the ordinary slices, because the server is
+                // restarted for each.
                 None if matches!(
                     metric,
                     LadderMetric::ClientMemory | LadderMetric::ServerMemory
@@ -167,7 +169,7 @@ impl Rung {
         }
     }
 
-    /// Returns the share of calls that failed, 0 to 1; `None`: there were none, or not known.
+    /// Returns the share of calls that failed, 0 to 1; `None`: no call ended, or the counts are not known.
     fn failed_share(&self) -> Option<f64> {
         let ok: Option<u64> = self.slices.iter().map(|slice| slice.ok).sum();
         let errors: u64 = self.slices.iter().map(|slice| slice.errors).sum();
@@ -265,7 +267,7 @@ pub struct LadderRecord {
     /// The client's TLS implementation and cryptography library. Left out where all rungs are plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_tls: Option<String>,
-    /// Cost of the client's cryptographic operations, where rungs differ in them.
+    /// CPU cost of the client's cryptographic operations; left out unless rungs differ in the operations they need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<PrimitiveCosts>,
     /// The rungs, the lowest first; differences are relative to the lowest.
@@ -285,7 +287,7 @@ pub struct LadderRecord {
     /// replicate or group of batches.
     #[serde(default, alias = "turns", skip_serializing_if = "Option::is_none")]
     pub batches: Option<BatchesRecord>,
-    /// Limits on the cost of rungs beyond that of the first one.
+    /// Limits on how far a rung's figures may exceed the first rung's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
 }
@@ -309,8 +311,8 @@ impl LadderRecord {
         2 * slices().filter(|s| s.is_generator_limited()).count() > slices().count()
     }
 
-    /// Returns the worst verdict of all slices with objectives and of all gates. An undecided gate is inconclusive,
-    /// and so is a resolution that was not reached.
+    /// Returns the worst verdict of all slices with objectives and of all gates. An undecided gate counts as
+    /// inconclusive, and so does a ladder that did not reach its planned resolution.
     pub fn conclusion(&self) -> Option<RunVerdict> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
         let mut found: Vec<RunVerdict> = slices.filter_map(|s| s.conclusion).collect();
@@ -330,8 +332,8 @@ impl LadderRecord {
             .find(|conclusion| found.contains(conclusion))
     }
 
-    /// Returns the error probability of all differences of slices together. Where there are batches as well, it is half
-    /// of the ladder's; the other half belongs to the batches.
+    /// Returns the error probability of all differences together that are computed from slices. If the ladder has
+    /// batches as well, it is half of the ladder's error probability; the other half belongs to the batches.
     fn slice_alpha(&self) -> f64 {
         self.batches.as_ref().map_or(ALPHA, |batches| batches.alpha)
     }
@@ -345,7 +347,7 @@ impl LadderRecord {
     fn reported_differences(&self) -> usize {
         let measured = LadderMetric::ALL
             .iter()
-            // The memory of proxies is shown, but no difference is computed.
+            // Reports show the memory of proxies, but no difference of it is computed.
             .filter(|m| !m.is_exact() && **m != LadderMetric::ProxyMemory)
             .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();

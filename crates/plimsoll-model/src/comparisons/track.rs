@@ -19,15 +19,15 @@ use crate::{formats::document, formats::input};
 pub const FILE_NAME: &str = "track.json";
 
 /// Default limits on how far the new version may exceed the old one. They are half of the changes that should be
-/// detected, 5 % of the p99 and 3 % of the server's CPU time. So such a change is as easy to distinguish from the limit
-/// as no change at all.
+/// detected, 5 % of the p99 and 3 % of the server's CPU time. So a change of that size is as easy to distinguish from
+/// the limit as no change at all.
 pub const DEFAULT_GATES: [&str; 2] = ["p99 +2.5%", "server_cpu +1.5%"];
 
 /// Probability that any interval of a comparison, or of a whole search, misses the true change.
 ///
-/// Three eighths of it are for the p99 and the server's CPU time, and half of these for the side on which a version is
-/// judged slower. So if a version's change is exactly the allowed one, it is judged slower in at most 1 of 500 cases;
-/// an unchanged version is judged slower far more rarely.
+/// Three eighths of it are reserved for the p99 and the server's CPU time, and half of these for the side of the
+/// interval on which a version is judged slower. So if a version's change is exactly the allowed one, it is judged
+/// slower in at most 1 of 500 cases; an unchanged version is judged slower far more rarely.
 pub const ERROR_PROBABILITY: f64 = 0.01;
 
 /// Metrics that are reported whether or not a gate limits them.
@@ -86,7 +86,7 @@ pub struct MetricChange {
     /// The gate that limits the change; left out where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
-    /// The position of the interval relative to the allowed change.
+    /// Where the interval lies relative to the allowed change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<GateOutcome>,
 }
@@ -223,8 +223,8 @@ fn memory_change(ladder: &LadderRecord, alpha: f64) -> Option<MemoryChange> {
     })
 }
 
-/// Divides an error probability over the comparisons of a search. Their number is not known in advance, since commits
-/// that can't be built make a search longer. The sum of the shares never exceeds the total.
+/// An error probability that is divided over the comparisons of a search. Their number is not known in advance, since
+/// commits that can't be built make a search longer. The sum of the shares never exceeds the total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorBudget {
     left: f64,
@@ -239,7 +239,8 @@ impl ErrorBudget {
     }
 
     /// Spends and returns the share of the next comparison, while the first slower commit is one of `candidates`
-    /// commits. Equal shares remain for each further comparison of the bisection, and one for a longer search.
+    /// commits. The rest is enough for an equal share in each further comparison of the bisection, and for one more in
+    /// case the search takes longer.
     pub fn spend(&mut self, candidates: usize) -> f64 {
         let share = self.left / f64::from(halvings(candidates) + 1);
         self.left -= share;
@@ -279,7 +280,7 @@ pub struct CommitCheck {
     pub version: TrackedVersion,
     /// The result for the commit.
     pub outcome: CommitFinding,
-    /// The comparisons with the good commit, of which the second is longer; empty where the commit was skipped.
+    /// The comparisons with the good commit, the second of which is longer; empty where the commit was skipped.
     pub comparisons: Vec<VersionComparison>,
 }
 
@@ -301,7 +302,7 @@ pub struct CommitSearch {
     pub error_probability: f64,
 }
 
-/// The record of a `plimsoll track`.
+/// The record of a run of `plimsoll track`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrackRecord {
     /// The version of the run format.

@@ -1,10 +1,10 @@
 //! Reads files whose names come from outside: from the user, a plan, or a peer's request.
 //!
 //! Invariant: no function blocks forever. Opening a FIFO blocks until another process writes to it, and a device may
-//! have no end. [`open_file`] opens regular files only, for names from a peer or of this program; [`read`] also accepts
-//! a FIFO (such as `<(…)` in a shell) or a terminal, within limits. A folder whose files may come from someone else is
-//! trusted even less: [`open_entry`] does not follow links, and [`read_line`] and [`entry_to_string`] bound their
-//! memory.
+//! have no end. [`open_file`] opens regular files only, for names that a peer sent or this program chose; [`read`] also
+//! accepts a FIFO (such as `<(…)` in a shell) or a terminal, within limits. A folder whose files may come from someone
+//! else is trusted even less: [`open_entry`] does not follow links, and [`read_line`] and [`entry_to_string`] bound
+//! their memory.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, BufRead, Read};
@@ -29,7 +29,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     open_regular(path, metadata(path)?.file_type(), 0)
 }
 
-/// Opens a regular file in a folder whose files may come from someone else.
+/// Opens a regular file in a folder that someone else may have written.
 ///
 /// # Errors
 /// Returns the errors of [`open_file`], and one for a link, which could refer to any file of this machine.
@@ -86,7 +86,8 @@ fn open_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<F
     Ok(file)
 }
 
-/// Returns the typed text, or the name of the file in `@FILE`; `@-` or `-`: the text of stdin.
+/// Splits an argument that contains text or names a file: returns the text itself, or the path in `@FILE`. For `@-` or
+/// `-`, returns the text of stdin.
 ///
 /// # Errors
 /// When stdin can't be read or is not UTF-8.
@@ -154,7 +155,7 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
     decode_text(content)
 }
 
-/// Reads at most `max_bytes` of text from a file in a folder whose files may come from someone else.
+/// Reads at most `max_bytes` of text from a file in a folder that someone else may have written.
 ///
 /// # Errors
 /// Returns the errors of [`open_entry`], and one when the file can't be read, is longer, or is not UTF-8.
@@ -178,7 +179,7 @@ pub enum LineEnd {
     EndOfInput,
 }
 
-/// Reads the next line into `line`, which is cleared first, without its line feed.
+/// Clears `line`, and reads the next line into it, without the line feed.
 ///
 /// # Errors
 /// When reading fails, or the line is longer than `max_bytes`.

@@ -80,7 +80,7 @@ pub fn exact_rate(per_s: f64) -> String {
 pub fn rate_interval(low_per_s: f64, high_per_s: f64) -> (String, String) {
     let outward = |per_s: f64, round: fn(f64) -> f64| {
         let step = 10_f64.powf(per_s.max(0.1).log10().floor() - 3.0);
-        // Dividing by the inverse avoids 12.300000000000001.
+        // Dividing by the inverse avoids results like 12.300000000000001.
         exact_rate(if step < 1.0 {
             round(per_s / step) / (1.0 / step).round()
         } else {

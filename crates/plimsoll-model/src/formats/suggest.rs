@@ -1,6 +1,6 @@
 //! Suggests names for misspelt ones.
 
-/// Returns the name in `known` that is nearest to the typed one, if it is similar enough.
+/// Returns the name in `known` that is nearest to the one that the user typed, if it is similar enough.
 pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()

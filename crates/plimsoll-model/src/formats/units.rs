@@ -1,4 +1,4 @@
-//! Parses and formats durations, rates and sizes as people type them, always with a unit.
+//! Parses and formats durations, rates and sizes in the form that people type, always with a unit.
 //!
 //! A number without unit is rejected, because `30` could be seconds or milliseconds. Formatted values parse to the same
 //! value. The spec and the command line use these types; a plan contains plain numbers and durations.
@@ -93,7 +93,7 @@ impl QuantityKind {
     }
 
     /// Parses the number at the start of `rest` and the unit after it. Returns the number, the factor of the unit, and
-    /// the remaining text. For messages: `whole` is the complete text, and `right` consists of examples with a unit.
+    /// the remaining text. Messages contain `whole`, the complete text, and `right`, examples with a unit.
     fn parse_quantity<'a>(
         &self,
         (whole, rest): (&str, &'a str),

@@ -28,7 +28,7 @@ impl LawSettings for BimodalSettings {
     }
 }
 
-/// Times in nanoseconds.
+/// A law with two response times, in nanoseconds.
 #[derive(Debug)]
 struct BimodalLaw {
     fast: f64,

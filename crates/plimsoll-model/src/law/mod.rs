@@ -32,7 +32,7 @@ use crate::formats::units::Period;
 
 use request_rng::RequestRng;
 
-/// Maximum of the times in a law's settings and of the delays, which is the range of the histograms.
+/// Maximum for the times in a law's settings and for delays: the longest time that histograms resolve.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
 /// Maximum size of a law's text, in bytes.
 pub const MAX_LAW_BYTES: usize = 64 * 1024;
@@ -89,7 +89,7 @@ impl LawRequest {
     }
 }
 
-/// Determines when answers leave.
+/// A law, which determines when answers leave.
 trait DelayLaw: Debug + Send {
     /// Returns when the answer to `request` leaves, on the same clock as [`LawRequest::at`]. Requests come in the order
     /// in which they were read.
@@ -132,7 +132,7 @@ impl LawContext {
     }
 }
 
-/// Parses a law's settings from its table.
+/// A function that parses a law's settings from its table.
 type LawParser = fn(Table, &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 
 /// A law with its type erased.

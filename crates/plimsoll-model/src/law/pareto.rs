@@ -33,7 +33,7 @@ impl LawSettings for ParetoSettings {
     }
 }
 
-/// Times in nanoseconds.
+/// A truncated Pareto distribution of times, in nanoseconds.
 #[derive(Debug)]
 struct ParetoLaw {
     min: f64,

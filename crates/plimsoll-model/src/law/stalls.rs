@@ -9,7 +9,7 @@ use super::{
 };
 use crate::formats::units::Period;
 
-/// Minimum mean time between two stalls, in nanoseconds. It limits memory, which holds all stalls.
+/// Minimum mean time between two stalls, in nanoseconds. It limits the number of stalls, which are all kept in memory.
 const MIN_STALL_GAP_NS: f64 = 1e6;
 
 #[derive(Debug, Deserialize)]

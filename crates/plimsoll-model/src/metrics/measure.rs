@@ -59,7 +59,7 @@ codes! {
 }
 
 impl Count {
-    /// The reasons for which language models end their answers.
+    /// The counters of answers by the reason for which a language model ended them.
     pub const FINISH_REASONS: [Count; 7] = [
         Count::FinishStop,
         Count::FinishLength,

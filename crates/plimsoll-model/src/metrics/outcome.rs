@@ -49,7 +49,7 @@ outcomes! {
     Unavailable "UNAVAILABLE" Target "the server answered with gRPC status UNAVAILABLE";
     DataLoss "DATA_LOSS" Target "the server answered with gRPC status DATA_LOSS";
     Unauthenticated "UNAUTHENTICATED" Target "the server requires valid credentials";
-    // Establishing a connection.
+    // Failures to establish a connection.
     ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved";
     ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port";
     ConnectTimeout "CONNECT_TIMEOUT" Link "the connection, its TLS handshake or its protocol's greeting took longer than the connect timeout";
@@ -73,7 +73,7 @@ outcomes! {
     TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert";
     TlsFailed "TLS_FAILED" Link "the TLS layer failed";
 
-    // Losing a connection, or invalid data on it.
+    // Lost connections, and invalid data on them.
     Reset "RESET" Link "the connection was reset with the call in flight";
     ConnectionClosed "CONNECTION_CLOSED" Link "the server closed the connection with the call in flight";
     IdleClosed "IDLE_CLOSED" Link "the server closed an idle connection as the call's request left";
@@ -107,11 +107,11 @@ outcomes! {
     _ "BOLT_SERVER_SERIAL_EXCEPTION" Target "the server could not serialise its answer";
     _ "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request";
     _ "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed";
-    // Statuses that a codec plugin reads, and failures of the plugin itself.
+    // Failure statuses that a codec plugin finds in answers, and failures of the plugin itself.
     AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure";
     _ "PLUGIN_FAILED" Client "the codec plugin failed, or returned an invalid result";
 
-    // Sessions of queries whose answers are streamed.
+    // Failures of sessions, in which users send queries whose answers are streamed.
     _ "SESSION_REFUSED" Target "the API did not create the session";
     SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101";
     SocketDenied "SOCKET_DENIED" Target "the session's token was refused (401 or 403); not tried again";
@@ -159,10 +159,10 @@ outcomes! {
     _ "FILE_MISSING" Target "the server has no such file, and says so with status 200, as openssl s_server does";
     EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error";
 
-    // The plan's own limit of calls in flight.
+    // Calls beyond the plan's limit of calls in flight.
     NotSent "NOT_SENT" Target "the limit of calls in flight (max_in_flight) was reached, so this call was shed";
 
-    // The end of the run.
+    // Calls that had no answer when the server fell silent, or when the run ended.
     NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included";
     CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight";
     Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight";
@@ -192,7 +192,8 @@ impl Outcome {
         !self.is_ok() && !self.is_abandoned()
     }
 
-    /// Returns whether the call exceeded its deadline. Its duration then depends on when the clock was read.
+    /// Returns whether the call exceeded its deadline. The duration of a call that timed out depends on when the clock
+    /// was read.
     pub fn is_timeout(self) -> bool {
         matches!(self, Outcome::DeadlineExceeded | Outcome::ConnectTimeout)
     }

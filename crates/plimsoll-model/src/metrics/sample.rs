@@ -17,7 +17,7 @@ pub struct CallSample {
     /// The intended send time. In a closed loop it equals the actual send time.
     #[serde(rename = "arrival_ns")]
     pub arrival: Time,
-    /// The time at which the call was passed to the connection; for a call with a connection of its own, after the
+    /// The time at which the call was passed to the connection. If the call opens a new connection, that is after the
     /// connection was established.
     #[serde(rename = "sent_ns")]
     pub sent: Time,

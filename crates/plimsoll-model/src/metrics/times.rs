@@ -15,8 +15,8 @@ pub const SIGNIFICANT_DIGITS: u8 = 3;
 const MAX_PACKED_BUCKETS: usize = 1024;
 
 /// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits). Its memory (270 KB) is allocated with the
-/// first recorded time. Times that were read from a file stay in a packed form, which takes memory only for their
-/// distinct values, until their histogram is needed.
+/// first recorded time. Times that were read from a file stay in a packed form until their histogram is needed. The
+/// packed form takes memory only for their distinct values.
 #[derive(Clone, Default)]
 pub struct TimeHistogram(HistogramStorage);
 
@@ -53,7 +53,7 @@ impl PackedHistogram {
         }
     }
 
-    /// Returns the times of both, merged.
+    /// Returns the times of `self` and `other`, merged.
     fn merged_with(&self, other: &PackedHistogram) -> PackedHistogram {
         let mut buckets = Vec::with_capacity(self.buckets.len() + other.buckets.len());
         let (mut ours, mut theirs) = (&self.buckets[..], &other.buckets[..]);
@@ -209,7 +209,7 @@ impl FromIterator<(u64, u64)> for TimeHistogram {
 
 /// Returns the lowest value in the bucket of `ns`, in the histogram's layout.
 fn lowest_in_bucket(ns: u64) -> u64 {
-    /// Values below the first power of two that is at least twice 10³ are exact.
+    /// Values below the smallest power of two that is at least 2 · 10³ are exact.
     const EXACT_BITS: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
         .next_power_of_two()
         .ilog2();

@@ -21,7 +21,7 @@ use crate::records::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
 pub struct RunCircumstances {
     /// The time after which a call fails.
     pub deadline: Option<Duration>,
-    /// Whether descriptors or ports ran out, so that calls waited for the generator's own resources.
+    /// Whether descriptors or ports ran out, so that calls had to wait for resources of the generator itself.
     pub is_short_of_resources: bool,
     /// Whether calls waited because the plan has too few connections.
     pub too_few_connections: bool,
@@ -71,7 +71,7 @@ impl FailureCounts {
         circumstances: &RunCircumstances,
     ) -> u64 {
         if circumstances.too_few_connections {
-            // Timeouts don't count then, because a call may have spent its time waiting for a connection.
+            // Timeouts don't count if connections are too few, because a call may have spent its time waiting for one.
             return self.certain;
         }
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);

@@ -1,10 +1,11 @@
-//! Evaluates the fidelity of a load as an objective. It says nothing about the target.
+//! Evaluates objectives that limit the fidelity of a load: how closely the sent calls followed the plan. Fidelity says
+//! nothing about the target.
 
 use super::{LimitCheck, ObjectiveEvaluation};
 use crate::plan::Objective;
 use crate::runs::run::DeliverySummary;
 
-/// Evaluates the fidelity of a load, which is known as an interval.
+/// Evaluates the fidelity of a load, of which a lower and an upper bound are known.
 pub(super) fn evaluate(objective: &Objective, delivery: &DeliverySummary) -> ObjectiveEvaluation {
     let [low, high] = delivery.fidelity();
     let (is_met, is_missed) = if objective.is_upper {

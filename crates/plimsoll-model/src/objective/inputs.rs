@@ -17,12 +17,13 @@ pub struct MeasuredCalls {
     pub achieved_per_s: Option<f64>,
     /// Memory of connections in the whole run, where it was measured.
     pub memory: Option<MemorySummary>,
-    /// How much of the load was sent, and with which delay; `None`: not known, or not an open loop.
+    /// How much of the load was sent, and with what delay; `None`: not known, or not an open loop.
     pub delivery: Option<DeliverySummary>,
 }
 
 impl MeasuredCalls {
-    /// Returns the calls of the step with this name, with the lateness of all calls; `None`: there is no such step.
+    /// Returns the calls of the step with this name, and the lateness of all calls of the run, since it is not recorded
+    /// by step. `None`: there is no such step.
     fn for_step(&self, name: &str) -> Option<MeasuredCalls> {
         let step = self.record.steps.iter().find(|step| step.name == name)?;
         let record = StageRecord {

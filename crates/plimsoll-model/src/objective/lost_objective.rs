@@ -9,13 +9,13 @@ use crate::records::record::{StageRecord, TimeHistogram};
 /// The end of the reason that is recorded for a run that was stopped because an objective can no longer be met.
 pub const OBJECTIVE_LOST_SUFFIX: &str = "can no longer be met";
 
-/// Returns the number of calls that a run (`None`), or its stage of this name, will have in all, where the number is
-/// known in advance.
+/// A function that returns the number of calls that the whole run (`None`) or its stage of this name will have, where
+/// the number is known in advance.
 pub type ExpectedCalls<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
-/// Returns the first of `objectives` that can no longer be met, given what was `measured` so far: so many of the
-/// `expected` calls have failed or taken too long, for reasons other than the generator, that the remaining calls can't
-/// change the verdict.
+/// Returns the first of `objectives` that can no longer be met, given the values that were `measured` so far. That is
+/// certain once so many of the `expected` calls have failed or taken too long, for reasons other than the generator,
+/// that the remaining calls can't change the verdict.
 pub fn find_lost_objective<'a>(
     objectives: &'a [Objective],
     measured: &ObjectiveInputs,

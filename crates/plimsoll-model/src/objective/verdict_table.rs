@@ -1,7 +1,7 @@
 //! The table that determines every verdict: on the screen, in documents, in JUnit files and in the exit code.
 //!
-//! [`decide_verdict`] gives the decide_verdict on one objective, [`RunVerdict::from_results`] the decide_verdict on all
-//! of them. `docs/objectives.md` contains the same table, and a test checks that they are equal.
+//! [`decide_verdict`] gives the verdict on one objective, and [`RunVerdict::from_results`] the verdict on all of them
+//! together. `docs/objectives.md` contains the same table, and a test checks that they are equal.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ pub enum LimitCheck {
     Met,
     /// Both ends violate the limit: it would be missed even if the generator had never been late.
     Missed,
-    /// The limit lies within the interval, or the generator may have lowered a rate by that much.
+    /// The limit lies within the interval, or the rate is below its limit by no more than the generator may have
+    /// lowered it.
     Within,
     /// There are too few calls or handshakes for a comparison.
     TooFew,
@@ -49,7 +50,7 @@ named! {
 }
 
 named! {
-    /// The verdict on one objective, and its words in a sentence: "p99 < 10ms: missed".
+    /// The verdict on one objective, with the words that follow it in a sentence: "p99 < 10ms: missed".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum ObjectiveVerdict by words {

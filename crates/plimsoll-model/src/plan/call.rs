@@ -62,8 +62,8 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         (&[], &[])
     }
 
-    /// Returns the secrets in the query strings of requests, each with the name of the variable that replaces it in a
-    /// saved plan.
+    /// Returns the secrets in the query strings of requests, each with the name of the environment variable that
+    /// replaces it in a saved plan.
     fn query_secrets(&self) -> Vec<(String, String)> {
         Vec::new()
     }

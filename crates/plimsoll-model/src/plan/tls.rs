@@ -17,7 +17,7 @@ pub struct TlsPlan {
     pub identity: Option<ClientIdentity>,
     /// The name that the certificate is checked against; `None`: the target's host, which a Unix socket does not have.
     pub server_name: Option<String>,
-    /// The versions that are offered; the handshake takes the highest that the server supports.
+    /// The versions that are offered; the handshake uses the highest one that the server supports.
     pub versions: Vec<TlsVersion>,
     /// The cipher suites that are offered, of all versions above.
     pub suites: Vec<TlsSuite>,
@@ -77,9 +77,9 @@ named! {
     /// The code that encrypts and decrypts TLS records after the handshake.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum RecordLayer by name {
-        /// This program's own implementation, in place.
+        /// This program's own code, which works in place.
         Own "own",
-        /// The TLS library, in its own buffers.
+        /// The TLS library, which works in its own buffers.
         Library "library",
     }
 }

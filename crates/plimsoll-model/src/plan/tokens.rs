@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::{Metric, TimeMetric};
 
-/// Returns the number of tokens of a text; `None`: it can't be tokenized.
+/// A function that returns the number of tokens of a text; `None`: it can't be tokenized.
 type CountFn = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
-/// A loaded tokenizer file. The protocols whose calls have tokens load the file; this crate does not.
+/// A loaded tokenizer file. Protocols whose calls have tokens load the file, because this crate contains no tokenizer.
 #[derive(Clone)]
 pub struct TokenCounter {
     path: PathBuf,

@@ -174,7 +174,7 @@ impl LatenessBounds {
         self.max_pacing_ns.max(self.max_pause_ns)
     }
 
-    /// Returns the lower bound of the value that at most `beyond` of the times of `tail` exceed, in nanoseconds.
+    /// Returns the lower bound, in nanoseconds, of the value that at most `beyond` of the times in `tail` exceed.
     fn lower_bound(&self, tail: &TailCounts, beyond: u64) -> u64 {
         self.lateness_steps()
             .map(|(length, calls)| {
@@ -249,7 +249,7 @@ impl<'a> LowerBounds<'a> {
         self.lower_bound_exceeded_by_at_most(count_beyond(p, self.tail.len))
     }
 
-    /// Returns the lower bound of the maximum, in nanoseconds.
+    /// Returns the lower bound of the largest time, in nanoseconds.
     pub fn max(&self) -> u64 {
         self.lower_bound_exceeded_by_at_most(0)
     }

@@ -95,7 +95,7 @@ pub struct StageRecord {
     /// The highest number of calls in a journey that succeeded; 0: no journey succeeded, or the number is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub longest_journey: u64,
-    /// The calls that may be in the run's sample of calls, where the plan asks for one.
+    /// Calls that may be in the run's random sample of calls; empty if the plan asks for no sample.
     #[serde(default, skip_serializing_if = "SampledCalls::is_empty")]
     pub sampled: SampledCalls,
     /// Payload bytes of requests.
@@ -124,11 +124,11 @@ pub struct StageRecord {
     /// Time from the arrival to the end; calls that did not end ok.
     #[serde(skip)]
     pub failed: TimeHistogram,
-    /// Time from the arrival to the actual send (calls with a connection of their own: to the start of connecting);
-    /// all calls.
+    /// Time from the arrival to the actual send, for all calls. For calls that open a new connection, it ends when
+    /// connecting starts.
     #[serde(skip)]
     pub lag: TimeHistogram,
-    /// Time from the arrival until the generator noticed it: its own share of the lag.
+    /// Time from the arrival until the generator noticed it: the part of the lag that the generator itself caused.
     #[serde(skip)]
     pub pacing: TimeHistogram,
     /// For each call that was in flight or due during a pause of the generator, an upper bound of the delay that the
@@ -208,7 +208,7 @@ impl StageRecord {
         }
     }
 
-    /// Counts a call with a connection of its own. The connection is counted if it was established.
+    /// Counts a call that opened a new connection. The connection is counted if it was established.
     pub(crate) fn add_cold_call(&mut self, s: &CallSample, p: &ConnectPhases) {
         self.count_call(s);
         // The connection's setup is recorded in its phases, so it is not part of the lag.
@@ -249,7 +249,7 @@ impl StageRecord {
         self.outcomes.get(Outcome::Ok)
     }
 
-    /// Returns the number of calls that ended, ok or not.
+    /// Returns the number of calls that ended, with or without an error.
     pub fn ended(&self) -> u64 {
         self.outcomes.total()
     }
@@ -375,7 +375,7 @@ pub struct RequestRecord {
     pub measures: Option<Box<CallMeasures>>,
 }
 
-/// Deserialises the measures; most calls have none.
+/// Deserialises the measures of a call; `None` for the many calls that have none.
 fn measured<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<CallMeasures>>, D::Error> {
     let measures = CallMeasures::deserialize(from)?;
     Ok((measures != CallMeasures::default()).then(|| Box::new(measures)))

@@ -18,8 +18,8 @@ use crate::{CallSample, ConnectPhases, Outcome, Time};
 pub struct RequestCarrier {
     /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
-    /// The number from which the request's trace ids are generated, if the request carries several calls, as the
-    /// upgrade of a WebSocket does; `None`: the call's own number.
+    /// The number from which the request's trace ids are generated, if the request carries several calls (the upgrade
+    /// of a WebSocket, for example); `None`: they are generated from the call's number.
     pub shared_trace_number: Option<u64>,
     /// The number of the journey's step; `None`: the call belongs to no journey.
     pub step: Option<u32>,
@@ -77,7 +77,7 @@ impl CallTracing {
     }
 }
 
-/// Records calls and connections of one worker.
+/// A recorder of the calls and connections of one worker.
 #[derive(Debug)]
 pub struct Recorder {
     current: RecordedInterval,
@@ -85,11 +85,13 @@ pub struct Recorder {
     /// Whether calls are examined individually, because each one is logged or the slowest are kept.
     needs_calls: bool,
     keep_requests: bool,
-    /// Set if the slowest calls, and maybe a sample of all, are kept.
+    /// The settings for keeping the slowest calls and, if it has a sampler, a sample of all calls; `None`: neither is
+    /// kept.
     tracing: Option<CallTracing>,
     /// Texts that were passed on with earlier intervals, so that each is passed on only once in a run.
     known_details: Vec<FailureDetail>,
-    /// Totals of the intervals that were passed on: calls that ended ok, and bytes received.
+    /// Totals of the intervals that were passed on: the number of calls that ended ok, and the number of bytes
+    /// received.
     totals_taken: (u64, u64),
 }
 
@@ -226,9 +228,9 @@ impl Recorder {
         }
     }
 
-    /// Records the end of a call with a connection of its own: counts the call and, if it was established, the
-    /// connection. The sample's `sent` is the end of the connection's phases. `carried` is `None` where the call was
-    /// not sent.
+    /// Records the end of a call that opened a new connection: counts the call and, if it was established, the
+    /// connection. The sample's `sent` is the end of the connection's phases. `carried` is `None` if the call was not
+    /// sent.
     pub fn record_cold_call(
         &mut self,
         s: &CallSample,
@@ -379,9 +381,9 @@ impl Recorder {
         }
     }
 
-    /// Returns everything that was recorded since the last `take`. The interval must be merged into another one before
-    /// it is read: until then, times that belong to several histograms are stored only once. `spare` is an emptied
-    /// interval (see [`RecordedInterval::clear`]) whose memory is reused.
+    /// Returns everything that was recorded since the last call of this function. The interval must be merged into
+    /// another one before it is read: until then, times that belong to several histograms are stored only once. `spare`
+    /// is an emptied interval (see [`RecordedInterval::clear`]) whose memory is reused.
     pub fn take_interval(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");

@@ -1,6 +1,6 @@
 //! A mixing function: a bijection of 64-bit numbers whose results look random.
 //!
-//! The function is that of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! The function is the one of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 
 /// SplitMix64's increment between consecutive inputs.
 pub(crate) const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -2,8 +2,8 @@
 //!
 //! A file is read once, before the load, line by line ([`reading`]). The data is kept in spools ([`spool`]), from which
 //! workers read times when calls become due, and values when a call needs them. So a file may be larger than the
-//! memory, and all problems of the file are known before the first call. Invariant: times never decrease, and the n-th
-//! time belongs to the n-th row.
+//! available memory, and all problems of the file are known before the first call. Invariant: times never decrease, and
+//! the n-th time belongs to the n-th row.
 
 mod access_log;
 mod har;
@@ -145,7 +145,7 @@ impl PartialEq for Recording {
 }
 
 impl Recording {
-    /// Returns the path as it was typed.
+    /// Returns the file's path as the user wrote it.
     pub fn file(&self) -> &str {
         &self.inner.file
     }
@@ -282,7 +282,7 @@ impl Recording {
 #[derive(Clone, Debug)]
 pub(crate) struct RecordingCursor {
     recording: Recording,
-    /// The number of the first time in `times`.
+    /// The number of the arrival whose time is the first in `times`.
     first: u64,
     times: Vec<u64>,
 }
@@ -326,12 +326,12 @@ pub struct RecordedRows {
     id: u64,
     file: String,
     names: Vec<String>,
-    /// The first line that lacks each column.
+    /// For each column, the number of the first line that lacks it.
     lacking: Vec<Option<u64>>,
-    /// The minimum and maximum length of a value of each column, in bytes.
+    /// For each column, the minimum and the maximum length of its values, in bytes.
     bounds: Vec<(usize, usize)>,
     count: u64,
-    /// Values, each after its length in four bytes, little-endian.
+    /// The values, each preceded by its length in four bytes (little-endian).
     values: Spool,
     /// Offsets at which blocks of rows start, and the end of the last block.
     blocks: Vec<u64>,
@@ -365,7 +365,7 @@ impl RecordedRows {
         LAST_ID.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the file's path as it was typed.
+    /// Returns the file's path as the user wrote it.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -380,7 +380,7 @@ impl RecordedRows {
         self.count
     }
 
-    /// Returns the first line that lacks a column, by the column's position.
+    /// Returns the number of the first line that lacks the column at position `column`.
     pub fn first_line_lacking(&self, column: usize) -> Option<u64> {
         self.lacking.get(column).copied().flatten()
     }

@@ -124,8 +124,8 @@ pub fn uses_rows(text: &str) -> bool {
     })
 }
 
-/// Returns the first field in `text`. Protocols reject fields in a text that they send literally: calls would succeed
-/// without the intended variation.
+/// Returns the first field in `text`. Protocols use this to reject fields in a text that they send unchanged: calls
+/// would succeed, but without the intended variation.
 pub fn first_field(text: &str) -> Option<&str> {
     text.match_indices("{{").find_map(|(at, _)| {
         let inside = text[at + 2..].trim_start();
@@ -254,7 +254,7 @@ impl Template {
         })
     }
 
-    /// Returns the index of the taken value of which the text consists; `None`: the text contains anything else.
+    /// Returns the index of the taken value if the whole text is a single one; `None`: the text contains anything else.
     pub fn sole_taken_index(&self) -> Option<u16> {
         match self.sole_field()?.source {
             FieldSource::Taken(taken) => Some(taken.index),
@@ -293,7 +293,7 @@ impl Template {
         }
     }
 
-    /// Appends the text for the message of `moment`.
+    /// Appends the text for the message that `moment` describes.
     #[inline]
     pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
@@ -430,7 +430,7 @@ impl TemplateField {
         }
     }
 
-    /// Returns the random UUID of the field's position, whatever the field's source is.
+    /// Returns a random UUID that depends on the field's position, even if the field's source is not a UUID.
     #[inline]
     pub fn uuid(&self, moment: &RenderContext<'_>) -> [u8; 16] {
         moment.uuid(self.slot)

@@ -1,5 +1,6 @@
-//! A run of several lanes. Each lane has its own run directory, and `lanes.json` lists them. This module describes that
-//! file: `plimsoll run` writes it, and reports read it.
+//! A run of several lanes: loads that run side by side, each with another kind of call. Each lane has its own run
+//! directory, and `lanes.json` lists them. This module describes that file: `plimsoll run` writes it, and reports read
+//! it.
 
 use std::path::{Path, PathBuf};
 

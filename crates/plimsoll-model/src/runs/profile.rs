@@ -251,7 +251,7 @@ impl FunctionShare {
         share_with_interval(self.self_samples, self.samples)
     }
 
-    /// Returns the share of samples in the function and in the functions that it called, with its 95 % interval, as
+    /// Returns the share of samples in the function and in the functions that it called, with its 95 % interval, like
     /// [`FunctionShare::self_share`].
     pub fn total_share(&self) -> [f64; 3] {
         share_with_interval(self.total_samples, self.samples)
@@ -272,14 +272,14 @@ pub struct ScaledProfile<'a> {
     pub scale: f64,
 }
 
-/// A function's own CPU time in two profiles, each scaled by [`ScaledProfile::scale`].
+/// The CPU time of one function itself in two profiles, each scaled by [`ScaledProfile::scale`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FunctionDifference {
-    /// The function.
+    /// The function's name.
     pub name: String,
-    /// The function's own part in the first profile.
+    /// CPU time of the function itself in the first profile.
     pub first: f64,
-    /// Its own part in the second.
+    /// CPU time of the function itself in the second profile.
     pub second: f64,
     /// Lower end of the 95 % interval of the difference.
     pub low: f64,
@@ -288,7 +288,7 @@ pub struct FunctionDifference {
 }
 
 impl FunctionDifference {
-    /// Returns how much more CPU time the function itself takes in the second profile.
+    /// Returns by how much the CPU time of the function itself is higher in the second profile.
     pub fn increase(&self) -> f64 {
         self.second - self.first
     }
@@ -299,7 +299,7 @@ impl FunctionDifference {
     }
 }
 
-/// Compares the functions of two profiles by their own CPU time. The largest change comes first.
+/// Compares the functions of two profiles by the CPU time of each function itself. The largest change comes first.
 pub fn differences(first: ScaledProfile<'_>, second: ScaledProfile<'_>) -> Vec<FunctionDifference> {
     let own = |of: &FoldedStacks| -> BTreeMap<String, u64> {
         let all = of.functions().into_iter();

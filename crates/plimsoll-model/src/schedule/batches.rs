@@ -18,7 +18,7 @@ pub fn shuffle_batches(of: u32, round: u64, seed: u64) -> Vec<u32> {
     order
 }
 
-/// Maps the numbers of one load's arrivals, from 0, to their numbers in the shared schedule, and back.
+/// A mapping between the numbers of one load's arrivals, from 0, and their numbers in the shared schedule.
 #[derive(Clone, Debug)]
 pub(super) struct BlockAssignment {
     batches: BatchSchedule,

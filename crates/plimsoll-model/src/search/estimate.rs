@@ -70,7 +70,8 @@ struct TrialEvidence {
 struct RateCell {
     from: f64,
     to: f64,
-    /// The weight of the line being the capacity in this range, and that of a line below the capacity.
+    /// The weight of the hypothesis that the capacity is the line and lies in this range, and the weight of a line in
+    /// this range that is below the capacity.
     capacity: f64,
     below: f64,
     /// The likelihood of the measured throughput for a capacity in this range.
@@ -91,7 +92,7 @@ impl RateCell {
     }
 }
 
-/// The probability of each rate that it is the load line.
+/// For each rate, the probability that it is the load line.
 pub(super) struct LoadLineEstimate {
     /// The cells in ascending order of rate; their weights add up to 1.
     cells: Vec<RateCell>,
@@ -384,8 +385,8 @@ fn weigh_cells(
     for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
         let spread = share * goal.precision;
-        // `carried`: the likelihood of the measured throughput if each rate is the capacity. The others: the likelihood
-        // of the verdicts if each rate is the line, and the line is the capacity or below it.
+        // `carried`: for each rate, the likelihood of the measured throughput if the rate is the capacity. The other
+        // two: the likelihood of the verdicts if the rate is the line, and the line is the capacity or is below it.
         let mut carried = vec![1.0_f64; grid.len()];
         let mut as_capacity = vec![1.0_f64; grid.len()];
         let mut as_below = vec![1.0_f64; grid.len()];
@@ -402,13 +403,13 @@ fn weigh_cells(
                 let room = if met { x - at } else { at - x } / blur;
                 let side = sure(normal.cdf(room));
                 as_below[i] *= side;
-                // Where the growth is known, it determines the capacity, so the verdict is not used.
+                // If the growth is known, it determines the capacity, so the verdict is not needed for that.
                 if e.growth.is_none() || (!met && !e.grew) {
                     as_capacity[i] *= side;
                 }
             }
         }
-        // A line below the capacity: the capacity may be anywhere above the line.
+        // For a line below the capacity, the capacity may be anywhere above the line.
         let mut above = 0.0;
         for (i, cell) in cells.iter_mut().enumerate().rev() {
             let carried = carried[i] * cell.width();

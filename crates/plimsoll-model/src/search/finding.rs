@@ -20,7 +20,7 @@ const INTERVAL_MARGIN: f64 = 0.3;
 pub enum LimitingFactor {
     /// The target misses objectives above the line.
     Objective {
-        /// The objectives that are missed first, as typed.
+        /// The objectives that are missed first, as the user wrote them.
         objectives: Vec<String>,
     },
     /// The target answers with errors above the line.
@@ -52,10 +52,10 @@ pub struct Knee {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate was.
+    /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate was shown to meet them.
     pub line_per_s: Option<f64>,
-    /// Lower end of the line's confidence interval (95 %), from the variance and length of the trials; the interval
-    /// covers at least the range from the line to the lowest higher rate that failed.
+    /// Lower end of the line's confidence interval (95 %), from the variance and length of the trials. The interval
+    /// covers at least the range from the line to the lowest failed rate above it.
     pub low_per_s: Option<f64>,
     /// Upper end of that interval; `None`: no rate missed the objectives.
     pub high_per_s: Option<f64>,
@@ -73,7 +73,7 @@ pub struct SearchResult {
     pub knee: Option<Knee>,
 }
 
-/// Returns the result of a search that ends after `trials`. A caller that stops the search early sets
+/// Returns the result of a search that ends after `trials`. If the caller has stopped the search early, it must set
 /// [`SearchResult::budget_spent`].
 pub fn search_result(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
     search_result_with_estimate(goal, trials, LoadLineEstimate::new(goal, trials).as_ref())

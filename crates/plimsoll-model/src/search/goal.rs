@@ -13,7 +13,7 @@ pub struct SearchGoal {
     pub least_per_s: f64,
     /// The highest rate that is tried, in calls per second.
     pub most_per_s: f64,
-    /// The relative width at which the interval is narrow enough: 0.01 is 1 % (goal width).
+    /// The relative width at which the interval around the line is narrow enough: 0.01 is 1 % (goal width).
     pub precision: f64,
     /// The length of a probing trial, seconds.
     pub probe_s: f64,

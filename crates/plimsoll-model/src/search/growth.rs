@@ -15,11 +15,11 @@ use crate::runs::run::IntervalRecord;
 
 /// Probability of mistaking a rate that the target just sustains for one above its capacity.
 pub const GROWTH_ERROR: f64 = 0.005;
-/// The same probability for trials of two or three seconds, which could not show any growth otherwise.
+/// The same probability for trials of two or three seconds. With the lower one, these trials could not show any growth.
 const SHORT_TRIAL_GROWTH_ERROR: f64 = 0.02;
 /// Growth up to this share of the precision is tolerated and does not fail a trial.
 pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
-/// Minimum growth in calls; a lower value may be an artefact of when the readings were taken.
+/// Minimum growth in calls; a smaller one may only be due to the moments of the readings.
 const MIN_GROWN_CALLS: f64 = 3.0;
 /// With at most this many increments, their variance can't be estimated. It is assumed to be that of a server with
 /// exponential service times, and growth is significant above [`MIN_SIGNIFICANT_DEVIATIONS`] standard deviations.

@@ -20,7 +20,7 @@ pub struct SearchRecord {
     pub schema_version: u32,
     /// The plan's name.
     pub name: String,
-    /// The URL as typed.
+    /// The URL as the user wrote it.
     pub target: String,
     /// The version of Plimsoll that measured.
     pub tool_version: String,
@@ -29,9 +29,9 @@ pub struct SearchRecord {
     /// Conditions that all trials share; older versions do not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<CommonConditions>,
-    /// The objectives of every trial, as typed.
+    /// The objectives of every trial, as the user wrote them.
     pub objectives: Vec<String>,
-    /// The maximum share of failed calls where no objective sets one.
+    /// The maximum share of failed calls that applies because the plan has no objective on errors; `None`: it has one.
     pub implied_errors_share: Option<f64>,
     /// The goal of the search.
     pub goal: SearchGoal,

@@ -12,8 +12,8 @@ use super::Problem;
 /// Advice for a path that a plan can't contain.
 pub(super) const NON_UTF8_HELP: &str = "not valid UTF-8, which a plan needs: use another name";
 
-/// Applies typed flags to the section `name` of a plan, by the names of its keys. Flags that were not typed are absent
-/// or `false`.
+/// Applies flags to the section `name` of a plan; each flag sets the key of the same name. Flags that the user did not
+/// give are absent or `false`.
 ///
 /// # Errors
 /// When a plan can't contain the value, such as a path that is not UTF-8.
@@ -28,7 +28,7 @@ pub fn apply_flags<T: Serialize + DeserializeOwned>(
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
     for (key, value) in to_json_entries(name, typed)? {
         if !matches!(value, Value::Null | Value::Bool(false)) {
-            // Of the remaining JSON values, TOML can't represent only integers above `i64::MAX`.
+            // Of the remaining JSON values, only integers above `i64::MAX` can't be represented in TOML.
             let too_large = || format!("{value} is too large: at most {}", i64::MAX);
             let kept = toml::Value::try_from(&value)
                 .map_err(|_| Problem::new(format!("{name}.{key}"), too_large()))?;

@@ -11,7 +11,7 @@ use super::protocol::{self, CallProtocol, CallSection};
 use super::wire::WireFormat;
 use super::{OptionalPeriod, Problem, Spec, target};
 
-/// One call as typed: a section named after its protocol ([`super::register`]).
+/// One call as the plan defines it: a section named after its protocol ([`super::register`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct CallSpec {
@@ -93,14 +93,14 @@ impl CallSpec {
         Ok(())
     }
 
-    /// Returns whether calls can run before the measured ones.
+    /// Returns whether the load may have a warm-up: protocols that schedule calls themselves have none.
     pub fn has_warmup(&self) -> bool {
         let mut given = self.protocols();
         !given.any(|(protocol, _)| protocol.schedules_own_arrivals)
     }
 
-    /// Returns whether a warm-up is certain to end. It is not where a user makes several calls: all of them belong to
-    /// the stage in which the user started, so a user from the warm-up might never make a measured call.
+    /// Returns whether a warm-up is certain to end. That is not certain if a user makes several calls: all of these
+    /// belong to the stage in which the user started, so a user from the warm-up might never make a measured call.
     pub fn can_leave_warmup(&self) -> bool {
         self.has_warmup() && self.calls_per_user().is_none_or(|calls| calls <= 1)
     }

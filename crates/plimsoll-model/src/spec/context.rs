@@ -40,8 +40,8 @@ pub trait ResolveContext {
     fn may_run_code(&self) -> bool {
         true
     }
-    /// Answers a question of a single protocol. The type of `question` belongs to that protocol, and also receives the
-    /// answer.
+    /// Answers a question that only one protocol asks. The type of `question` belongs to that protocol, and also
+    /// receives the answer.
     fn answer_question(&self, question: &mut dyn Any) {
         let _ = question;
     }

@@ -1,4 +1,4 @@
-//! The value of a header field or metadata entry, as typed.
+//! The value of a header field or metadata entry, as the user writes it in a plan or flag.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ pub enum MetadataSpec {
     Env(String),
     /// `{ file = "token.txt" }`: the file's text without the last newline.
     File(PathBuf),
-    /// `{ basic = "me:$PASSWORD" }`: Basic authentication (RFC 7617). A password `$NAME` is that of the environment
-    /// variable; a plain $ at its beginning is written `$$`.
+    /// `{ basic = "me:$PASSWORD" }`: Basic authentication (RFC 7617). A password written `$NAME` is read from that
+    /// environment variable; a literal $ at the beginning of a password is written `$$`.
     Basic(String),
     /// Literal text.
     #[serde(untagged)]
@@ -39,7 +39,7 @@ pub enum MetadataSpec {
 }
 
 impl MetadataSpec {
-    /// Returns the single values, in order.
+    /// Returns the individual values, in order.
     pub fn values(&self) -> &[MetadataSpec] {
         match self {
             MetadataSpec::Several(values) => values,
@@ -47,7 +47,7 @@ impl MetadataSpec {
         }
     }
 
-    /// Parses a value as flags have it: `$NAME` is an environment variable, and `$$` a plain $.
+    /// Parses a value in the syntax of flags: `$NAME` is read from that environment variable, and `$$` is a literal $.
     pub fn from_flag(text: &str) -> MetadataSpec {
         match text.strip_prefix('$') {
             Some(literal) if literal.starts_with('$') => MetadataSpec::Text(literal.to_owned()),
@@ -56,7 +56,7 @@ impl MetadataSpec {
         }
     }
 
-    /// Returns whether the value is a secret that the plan itself contains.
+    /// Returns whether the plan itself contains the text of the value, which may be secret.
     pub(super) fn is_literal(&self) -> bool {
         match self {
             MetadataSpec::Text(_) => true,
@@ -85,16 +85,17 @@ impl MetadataSpec {
     }
 }
 
-/// A value that is not in the plan, or only in part. One of `env`, `file`, `basic` and `command` names its source.
+/// A value that the plan does not contain, or only in part. One of `env`, `file`, `basic` and `command` names its
+/// source.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct MetadataSource {
-    /// The environment variable that holds the value.
+    /// The environment variable that contains the value.
     env: Option<String>,
-    /// The file that holds the value; a newline at its end is left out.
+    /// The file that contains the value; a newline at its end is left out.
     file: Option<PathBuf>,
-    /// `USER:PASSWORD` of Basic authentication (RFC 7617); a password `$NAME` is that of the environment variable, and
-    /// `$$` a plain $.
+    /// `USER:PASSWORD` of Basic authentication (RFC 7617). A password `$NAME` is read from that environment variable;
+    /// `$$` is a literal $.
     basic: Option<String>,
     /// The shell command that prints the value.
     command: Option<String>,

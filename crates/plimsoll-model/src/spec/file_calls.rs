@@ -6,8 +6,8 @@ use super::target::call_path;
 use super::{Spec, protocol};
 use crate::formats::units::ByteSize;
 
-/// Maximum bytes in flight for an axis of sizes, by which the number of clients is limited: a server that sends sixteen
-/// files of 512 MiB at once finishes none of them in time.
+/// Maximum bytes in flight in a ladder with an axis of file sizes. It limits the number of clients: a server that sends
+/// sixteen files of 512 MiB at once finishes none of them in time.
 const MAX_IN_FLIGHT_BYTES: u64 = 64 << 20;
 
 /// Returns the section of calls that fetch files, to which an axis of sizes applies.

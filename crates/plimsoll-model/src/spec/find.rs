@@ -1,4 +1,4 @@
-//! `[find]`: how the load line is searched for.
+//! `[find]`: how to search for the load line, the highest rate that meets the objectives.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use crate::plan::{Metric, Plan, Statistic};
 use crate::search::SearchGoal;
 use crate::statistics::quantile::{first_satisfying, is_supported};
 
-/// How the load line is searched for. The search begins at `load.rate`.
+/// How to search for the load line. The search begins at `load.rate`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "Search")]
 pub struct FindSpec {
-    /// How close the bounds must come [default: 1%].
+    /// How close to each other the bounds must come [default: 1%].
     #[arg(long, value_name = "SHARE")]
     pub precision: Option<String>,
     /// No lower rate is tried [default: 1/s].
@@ -23,13 +23,13 @@ pub struct FindSpec {
     /// No higher rate is tried [default: 10000000/s].
     #[arg(long, value_name = "RATE")]
     pub most: Option<Rate>,
-    /// A trial that finds the neighbourhood. Default 2s.
+    /// The length of a trial that finds the neighbourhood of the line. Default 2s.
     #[arg(skip)]
     pub probe: Option<Period>,
-    /// The length of a trial that counts [default: 5s].
+    /// The length of a trial that narrows the bounds [default: 5s].
     #[arg(long, value_name = "TIME")]
     pub trial: Option<Period>,
-    /// The most trials that count at one rate [default: 3].
+    /// The most trials of this length at one rate [default: 3].
     #[arg(long, value_name = "N")]
     pub trials: Option<u32>,
     /// The length of the trial that confirms the result. Default: three times `trial`.
@@ -42,7 +42,7 @@ pub struct FindSpec {
     /// The search ends within this time [default: 5m].
     #[arg(long, value_name = "TIME")]
     pub budget: Option<Period>,
-    /// Try other rates, too, for the curve of latency against rate. Default true.
+    /// Also try other rates, for the curve of latency against rate. Default true.
     #[arg(skip)]
     pub curve: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! Bounds that a query with a token stream must meet to count as good, as typed.
+//! Bounds that a query with a token stream must meet to count as good, as the plan contains them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,11 @@ use crate::plan::GoodputBounds;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GoodputSpec {
-    /// To its first token.
+    /// The time to its first token.
     pub first_token: Option<Period>,
     /// The mean time from one token to the next.
     pub time_per_token: Option<Period>,
-    /// To its end.
+    /// The time to its end.
     pub query: Option<Period>,
 }
 

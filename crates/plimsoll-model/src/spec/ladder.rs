@@ -29,12 +29,12 @@ pub struct LadderSpec {
     #[arg(long, value_name = "TIME")]
     pub slice: Option<Period>,
     /// How often each variant is measured [default: as often as it takes to see differences].
-    // Listed before --slice.
+    // Help lists this flag before --slice.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000), display_order = 100)]
     pub rounds: Option<u32>,
-    /// Calls of a batch, where all variants are up together and have batches in random order [default: 20].
+    /// Calls of a batch, if the servers of all variants run at once and batches are in random order [default: 20].
     ///
-    /// No default where `slice` or `rounds` are given or the rungs can't be up together.
+    /// No default if `slice` or `rounds` is given, or the servers can't run at once.
     #[arg(
         long, alias = "turn", value_name = "CALLS", value_parser = value_parser!(u32).range(1..=100_000),
         conflicts_with_all = ["slice", "rounds"]
@@ -45,16 +45,16 @@ pub struct LadderSpec {
     #[arg(skip)]
     #[serde(alias = "left_out")]
     pub warmup_calls: Option<u32>,
-    /// Measure until differences at the p50 are resolved to ± this, such as `"1us"`. Default: for `load.duration`.
+    /// Measure until differences of the p50 are resolved to ± this, such as `"1us"`. Default: for `load.duration`.
     #[arg(
         help = "Measure until differences at the p50 are resolved to ± this, such as 1us [default: for --duration]. `--resolve 1us` means the same",
         long,
         value_name = "TIME"
     )]
     pub resolution: Option<Period>,
-    /// Keep this machine's cores from falling asleep between the calls of batches. Waking a core takes
-    /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
-    /// processes of one server may have too.
+    /// Keep this machine's cores from falling asleep between the calls of batches. Waking a core takes longer than TLS
+    /// does, and the time varies. With cores awake, a ladder shows differences of some tenths of a microsecond, which
+    /// even two processes of the same server may have.
     ///
     /// Default true where the ladder starts the servers, so that both ends are on this machine.
     #[arg(long, action = ArgAction::SetTrue)]
@@ -66,16 +66,16 @@ pub struct LadderSpec {
         value_name = "TIME"
     )]
     pub budget: Option<Period>,
-    /// Exit with 99 when a variant exceeds the first one by more than one of these, beyond doubt: a metric each and the
-    /// allowed increase, `["p99 +3%", "client_cpu +2us"]`. Measures until that is decided.
+    /// Exit with 99 when a variant exceeds the first one by more than one of these, beyond doubt: each is a metric and
+    /// the allowed increase, `["p99 +3%", "client_cpu +2us"]`. The ladder measures until that is decided.
     #[arg(
         help = "Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed increase, such as 'p99 +3%' or 'client_cpu +2us'; repeatable. Measures until that is decided",
         long,
         value_name = "GATE"
     )]
     pub fail_if: Option<Vec<Gate>>,
-    /// What is measured besides batches, as a list: saturated, connections, resumed, memory; or none
-    /// [default: connections, and all of them where the ladder starts the servers].
+    /// Additional measurements besides batches, a list: saturated, connections, resumed, memory; or none [default:
+    /// connections, and all of them where the ladder starts the servers].
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub parts: Option<Vec<String>>,
     /// A folder with definitions of proxies, `NAME.toml` each, for `via`; they replace Plimsoll's own of the same name.
@@ -85,11 +85,12 @@ pub struct LadderSpec {
         value_name = "DIR"
     )]
     pub proxies: Option<PathBuf>,
-    /// A server of ours, started and stopped for the ladder: the words after
-    /// `plimsoll serve`. Default: the plan's target.
+    /// One of Plimsoll's servers, started and stopped for the ladder: the words after `plimsoll serve`. Default: the
+    /// plan's target.
     #[arg(skip)]
     pub serve: Option<Vec<String>>,
-    /// Rungs one by one, each measured at every combination of the axes' values. Default: one, as the plan is.
+    /// Individual rungs, each measured at every combination of the axes' values. Default: one, which is the plan
+    /// itself.
     #[arg(skip)]
     pub rungs: Option<Vec<RungTable>>,
     /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`,
@@ -114,11 +115,11 @@ pub fn renamed_keys(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// One rung, as listed: what it changes of the plan.
+/// One listed rung: the settings in which it differs from the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RungTable {
-    /// What reports call it. Default: its settings.
+    /// The name in reports. Default: the rung's settings.
     pub name: Option<String>,
     /// The words after `plimsoll serve` for this rung, in a ladder with `serve`. Default: the ladder's.
     pub serve: Option<Vec<String>>,
@@ -135,7 +136,7 @@ pub struct RungTable {
 pub struct RungSpec {
     /// The rung's name in the plan, or one composed of its settings.
     pub name: String,
-    /// Axis and value, as typed.
+    /// The settings that distinguish the rung: axis and value, as the user wrote them.
     pub settings: BTreeMap<String, String>,
     /// The security of the rung's connections, from its target and TLS settings.
     pub security: RungSecurity,
@@ -276,7 +277,7 @@ impl Spec {
     }
 }
 
-/// Removes objectives about resumption from rungs that resume no sessions, where others do.
+/// Removes objectives on resumption from rungs that resume no sessions, if other rungs resume them.
 fn remove_resumption_objectives(rungs: &mut [RungSpec]) {
     if !rungs.iter().any(|rung| rung.spec.resumes_tls()) {
         return;
@@ -419,7 +420,7 @@ impl RungSpec {
                 })?;
             }
         }
-        // The last part of a key, such as `load.connections`; an axis's whole name.
+        // The last part of a key such as `load.connections`, or the whole name of an axis.
         let axis_name = axis.rsplit('.').next().unwrap_or(axis);
         let word = format!("{axis_name} {text}");
         rung.name = if rung.name.is_empty() {

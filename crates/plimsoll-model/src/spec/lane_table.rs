@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-/// One kind of calls in a run of several. Tables are merged with the plan's, key by key.
+/// One of several kinds of calls in a run. Tables are merged with the plan's, key by key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LaneTable {
@@ -12,19 +12,19 @@ pub struct LaneTable {
     pub weight: Option<Value>,
     /// The lane's target. Default: the plan's.
     pub target: Option<Value>,
-    /// What the lane's random choices are made from. Default: the plan's.
+    /// The seed of the lane's random choices. Default: the plan's.
     pub seed: Option<Value>,
-    /// Log every call of this lane. Default: as the plan says.
+    /// Log every call of this lane. Default: the plan's setting.
     pub requests: Option<Value>,
-    /// Send `traceparent` with each request of this lane, and list its slowest calls. Default: as the plan says.
+    /// Send `traceparent` with each request of this lane, and list its slowest calls. Default: the plan's setting.
     pub traceparent: Option<Value>,
-    /// Keep a random sample of this many calls of this lane for spans. Default: as the plan says.
+    /// Keep a random sample of this many calls of this lane for spans. Default: the plan's setting.
     pub span_sample: Option<Value>,
     /// How the lane's links are secured. Default: the plan's; none for a plaintext target.
     pub tls: Option<Value>,
     /// The lane's file of rows. Default: the plan's.
     pub rows: Option<Value>,
-    /// What the lane calls. Default: the plan's; a lane that calls another protocol inherits nothing.
+    /// The lane's call. Default: the plan's; a lane with another protocol inherits nothing.
     pub call: Option<Value>,
     /// The lane's keys of `[load]`, such as `connections` and `deadline`. All lanes share `rate` or `steps`,
     /// `arrivals`, `warmup`, `duration`, `calls` and `processes`, so the plan sets these.

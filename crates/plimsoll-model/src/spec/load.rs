@@ -1,4 +1,4 @@
-//! Resolves the other keys of `[load]`: connections, deadlines and limits.
+//! Resolves the keys of `[load]` that are not about arrivals: connections, deadlines and limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Problems {
             &ConnectionReuse::ALL,
             ConnectionReuse::name,
         );
-        // A user has as many connections as it needs.
+        // The number is not used for arriving users, each of whom opens the connections that are needed.
         let connections = load.connections.unwrap_or(defaults.connections);
         self.check_counts(spec, reuse, connections);
         let deadline = self.resolve_deadline(spec);

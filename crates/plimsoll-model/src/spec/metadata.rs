@@ -1,5 +1,5 @@
-//! Resolves metadata and header fields of a call. A value with template fields is checked for every row, so that HTTP/2
-//! can carry the value of every call.
+//! Resolves metadata and header fields of a call. A value with template fields is checked for every row of the plan's
+//! data, so that every call has a value that HTTP/2 can carry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const FIRST_METADATA_SLOT: u32 = 1 << 24;
 pub struct FieldNameRules {
     /// The key of the table.
     pub key: &'static str,
-    /// Whether names that end in `-bin` have binary values, typed in base64.
+    /// Whether names that end in `-bin` have binary values, which the plan contains in base64.
     pub binary: bool,
     /// Checks a lower-case name.
     pub check: fn(&str) -> Result<(), &'static str>,
@@ -125,7 +125,8 @@ struct ParsedField {
 }
 
 impl Problems {
-    /// Resolves the value at `key`, which is the same for all calls. The rules for field names are not applied.
+    /// Resolves the value at `key`, which is the same for all calls. The value has no field name, so the rules for
+    /// names don't apply.
     pub fn resolve_shared_value(
         &mut self,
         key: &str,

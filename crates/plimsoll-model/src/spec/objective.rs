@@ -143,7 +143,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
             ));
         }
     };
-    // "<=" is accepted, judged like "<", and shown as typed.
+    // "<=" is accepted and judged like "<"; reports show the operator that the user wrote.
     let (or_equal, value) = match value.strip_prefix('=') {
         Some(value) => ("=", value.trim()),
         None => ("", value.trim()),
@@ -244,7 +244,7 @@ pub(super) fn parse_percent(text: &str) -> Option<f64> {
         .map(|percent| percent / 100.0)
 }
 
-/// Parses a share. `of`: for the message, the whole to which the share refers, and what would be valid.
+/// Parses a share. The error message contains `of`: the whole to which the share refers, and what would be valid.
 fn parse_share(text: &str, of: &str) -> Result<f64, String> {
     parse_percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }

@@ -10,7 +10,7 @@ use crate::rows::template;
 pub struct Problem {
     /// The key, with dots: `load.rate`. Empty: the file as a whole.
     pub key: String,
-    /// The problem and its remedy, as a fragment that begins with a lower-case letter.
+    /// The problem and how to solve it, as a fragment that begins with a lower-case letter.
     pub message: String,
     /// Advice, where there is any.
     pub help: Option<String>,
@@ -85,7 +85,7 @@ impl Problems {
         }
     }
 
-    /// Returns the value in `all` with the typed name. Without a typed name, or if it is invalid (which is reported),
+    /// Returns the value in `all` whose name the user gave. Without a name, or if it is invalid (which is reported),
     /// returns the first of `all`.
     pub(super) fn resolve_choice<T: Copy>(
         &mut self,

@@ -29,7 +29,7 @@ pub struct UrlSchemes {
     pub plain: &'static str,
     /// The scheme over TLS; `None`: there is none.
     pub secured: Option<&'static str>,
-    /// Alternative names for both schemes that describe the call better. URLs keep the name that was typed.
+    /// Alternative names for both schemes that describe the call better. URLs keep the name that the user wrote.
     pub aliases: Option<(&'static str, &'static str)>,
     /// The end of the help text about these schemes: `for SOFARPC`.
     pub purpose: &'static str,

@@ -41,7 +41,7 @@ pub fn parse_proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<For
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
     let kind = match scheme {
         "http" => ProxyKind::Connect,
-        // The schemes mean the same here, because the proxy always resolves the names.
+        // `socks5` and `socks5h` mean the same here, because the proxy always resolves the names.
         "socks5" | "socks5h" => ProxyKind::Socks5,
         "https" => {
             return Err(format!(
@@ -56,7 +56,7 @@ pub fn parse_proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<For
     };
     let (credentials, address) = match rest.trim_end_matches('/').rsplit_once('@') {
         None => (None, rest.trim_end_matches('/')),
-        // The typed text may be secret, so messages don't repeat it.
+        // The user's text may be secret, so messages don't repeat it.
         Some((who, address)) => {
             let name = who.strip_prefix('$').ok_or(
                 "a user and a password are secret: put USER:PASSWORD into a variable of the environment, and write $NAME@ before the host",

@@ -74,7 +74,7 @@ impl Problems {
         }
     }
 
-    /// Resolves how the file is read, and which part of it; `None`: there was a problem.
+    /// Resolves how the recorded file is read, and which part of it is replayed; `None`: there was a problem.
     fn resolve_recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
         let load = &spec.load;
         let before = self.0.len();
@@ -187,7 +187,8 @@ impl Problems {
         let measured = match (duration, load.calls) {
             (Some(duration), _) => duration,
             (None, _) if !repeats => all.saturating_sub(warmup),
-            // As many repetitions as contain this number of calls, and one more for the part that the warm-up uses.
+            // The recording is repeated as often as needed for this number of calls, and once more because the warm-up
+            // uses a part of it.
             (None, Some(calls)) => {
                 let rounds = u32::try_from(calls / recording.count() + 2).unwrap_or(u32::MAX);
                 all.saturating_mul(rounds)

@@ -87,8 +87,8 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     }
 }
 
-/// Applies the defaults of a load of users: each client is one user with one connection, unless the plan has a duration
-/// or a number of calls.
+/// Applies the defaults of a load that is given as a number of users: each client is one user with one connection. They
+/// do not apply if the plan has a duration or a number of calls.
 fn apply_user_defaults(spec: &mut Spec) {
     let Some(calls) = spec.call.calls_per_user() else {
         return;
@@ -105,7 +105,7 @@ fn apply_user_defaults(spec: &mut Spec) {
 }
 
 impl Problems {
-    /// Reports keys that don't apply to a load of users.
+    /// Reports keys that don't apply to a load that is given as a number of users.
     pub fn report_user_load_conflicts(&mut self, spec: &Spec) {
         let Some(calls) = spec.call.calls_per_user().filter(|calls| *calls > 0) else {
             return;
@@ -318,7 +318,7 @@ pub fn is_printable(text: &str) -> bool {
 pub fn resolve_target_url(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
     let section = spec.call.present_names().into_iter().next();
     let (mut target, secured) = parse_target_for(section, url)?;
-    // The URL is only the target's name in reports, so its secrets can be replaced.
+    // The URL is only shown in reports, so its secrets can be replaced by the names of variables.
     target.url = redaction::replace_secrets_with_variables(url);
     Ok((
         target,

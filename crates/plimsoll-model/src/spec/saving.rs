@@ -86,7 +86,7 @@ impl Spec {
             ArrivalModel::Open(spacing) => {
                 load.arrivals = match spacing {
                     ArrivalSpacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
-                    // Keep the path as it was typed.
+                    // Keep the path as the user wrote it.
                     ArrivalSpacing::Recorded => load.arrivals.take(),
                     named => Some(ArrivalsSpec::Named(named.name().to_owned())),
                 };
@@ -100,7 +100,7 @@ impl Spec {
             }
         }
         match plan.load.reuse {
-            // A user has as many connections as it needs.
+            // No number of connections is saved for arriving users, each of whom opens the connections that are needed.
             ConnectionReuse::Always if plan.call.calls_per_user().is_some() => {
                 load.calls = plan.load.calls;
             }
@@ -175,7 +175,7 @@ impl Spec {
     }
 }
 
-/// Returns the typed settings with the defaults of `plan`, in the syntax of plan files.
+/// Returns the user's settings with the defaults of `plan`, in the syntax of plan files.
 fn tls_with_defaults(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
     TlsSpec {
         pin: match &plan.trust {

@@ -1,4 +1,4 @@
-//! The spacing of open-loop arrivals as typed: a name, or a table with one key.
+//! The spacing of open-loop arrivals, as the user writes it: a name, or a table with one key.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ pub enum ArrivalsSpec {
     Table(ArrivalsTable),
 }
 
-/// Arrivals with parameters: exactly one key is set. Others are given by name: `arrivals = "poisson"` in `[load]`.
+/// Arrivals with parameters: exactly one key is set. Spacings without parameters are given by name:
+/// `arrivals = "poisson"` in `[load]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArrivalsTable {
@@ -25,8 +26,8 @@ pub struct ArrivalsTable {
     /// (0.25: gaps vary twice as much as those of a Poisson process), higher values more even gaps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
-    /// A file of times in seconds, one a line: when each call is due, from the beginning of the load. It takes the
-    /// place of a rate.
+    /// A file of times in seconds, one per line: when each call is due, from the beginning of the load. It replaces a
+    /// rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }

@@ -94,7 +94,7 @@ fn find_schemes(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
 const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
 /// Splits `unix:PATH` and `grpcs+unix:PATH`, and similar URLs, into the scheme before the `+`, if any, and the name of
-/// the socket; `None`: the URL is not that of a Unix socket.
+/// the socket; `None`: the URL does not name a Unix socket.
 fn split_unix_url(url: &str) -> Option<(Option<&str>, &str)> {
     let (scheme, _) = url.split_once(':')?;
     let (before, kind) = match scheme.split_once('+') {

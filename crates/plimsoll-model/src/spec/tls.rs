@@ -15,8 +15,8 @@ use crate::plan::{
 };
 
 /// How the link is secured.
-// Keys without a flag here have a flag that is defined for every command that connects to a server, including those
-// that generate no load.
+// Keys without a flag here have one elsewhere: it is defined for all commands that connect to a server, even those that
+// generate no load.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "TLS", next_display_order = 1000)]
@@ -24,8 +24,8 @@ pub struct TlsSpec {
     /// Trusted CA certificates (PEM or DER), or the server's own. Default: the system's trust store.
     #[arg(skip)]
     pub ca: Option<PathBuf>,
-    /// Fingerprints of the server certificates to take, `sha256:…`; neither their names nor who
-    /// signed them matters. In place of `ca`.
+    /// Fingerprints of the server certificates to accept, `sha256:…`; their names and issuers are not checked. In place
+    /// of `ca`.
     #[arg(skip)]
     pub pin: Option<Vec<String>>,
     /// Accept any server certificate. In place of `ca` and `pin`. Default false.
@@ -38,14 +38,14 @@ pub struct TlsSpec {
     /// Client certificate chain (PEM), for mutual TLS.
     #[arg(skip)]
     pub cert: Option<PathBuf>,
-    /// Its private key (PEM).
+    /// The private key of that certificate (PEM).
     #[arg(skip)]
     pub key: Option<PathBuf>,
     /// The name to check the certificate against. Default: the target's host.
     #[arg(skip)]
     pub server_name: Option<String>,
-    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default both, of which a server takes the newest that it has; 1.3
-    /// alone where suites, groups or `early_data` need it.
+    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default both, of which the server chooses the newest that it
+    /// supports; 1.3 alone where suites, groups or `early_data` need it.
     #[arg(
         help = "A version of TLS to offer, 1.3 or 1.2; repeatable [default: both]",
         id = "tls_version",
@@ -88,7 +88,7 @@ pub struct TlsSpec {
         action = ArgAction::SetTrue
     )]
     pub early_data: Option<bool>,
-    /// What encrypts and decrypts TLS records: `"own"` (in place) or `"library"`. Default own.
+    /// Which code encrypts and decrypts TLS records: `"own"` (Plimsoll's, in place) or `"library"`. Default own.
     #[arg(
         help = "What encrypts and decrypts TLS records: own (in place) or library [default: own]",
         long,
@@ -100,8 +100,8 @@ pub struct TlsSpec {
     /// Default false.
     #[arg(id = "compressed_certificates", long = "compressed-certificates", action = ArgAction::SetTrue)]
     pub compressed: Option<bool>,
-    /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
-    /// same. Anyone who has the file can read the traffic.
+    /// Append the secrets of all connections to this file, for Wireshark; the variable SSLKEYLOGFILE has the same
+    /// effect. Anyone who has the file can read the traffic.
     ///
     /// Default: nothing is written.
     #[arg(long, value_name = "FILE")]
@@ -409,7 +409,7 @@ impl Problems {
         share
     }
 
-    /// Resolves the values with the typed names, ignoring case.
+    /// Resolves values from the names that the user gave, ignoring case.
     fn resolve_names<T>(
         &mut self,
         key: &str,

@@ -175,7 +175,7 @@ pub struct TimesBySecond {
     values: Vec<u64>,
     /// For each second, the number of calls that took at most each of `values`.
     counts_up_to: Vec<Vec<u32>>,
-    /// The number of calls and the sum of their times, for each second, in two lists.
+    /// For each second, the number of calls (`counts`) and the sum of their times (`sums`).
     counts: Vec<f64>,
     sums: Vec<f64>,
     all: u64,

@@ -48,7 +48,7 @@ const MIN_SHUFFLES: usize = 999;
 /// Number of shuffles per window: enough for p-values down to half of the permitted one.
 const SHUFFLES_PER_WINDOW: usize = 100;
 
-/// A change of a series.
+/// A point at which a series changes its level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChangePoint {
     /// The index of the first value after the change.
@@ -59,8 +59,8 @@ pub struct ChangePoint {
     /// The index after the last value by which the change was judged, at most [`WINDOW_RUNS`] after the change and not
     /// after the next change.
     pub end: usize,
-    /// The share of random orders of these values with a position that looks at least as much like a change, times the
-    /// number of windows of the series; at most [`MAX_FALSE_ALARM_PROBABILITY`].
+    /// The probability that a random order of these values has a position that looks at least as much like a change,
+    /// times the number of windows of the series; at most [`MAX_FALSE_ALARM_PROBABILITY`].
     pub p_value: f64,
 }
 
@@ -113,7 +113,7 @@ fn find_candidates_in_window(window: &[f64]) -> Vec<usize> {
             let candidate = best_division(&window[part.clone()])?;
             Some((i, part.start, candidate))
         });
-        // The first of equal candidates is used.
+        // Of equally good candidates, the first is used.
         let best = best.reduce(|best, next| {
             if next.2.energy > best.2.energy {
                 next

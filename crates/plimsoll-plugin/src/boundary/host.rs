@@ -1,6 +1,6 @@
 //! The host's side: loads a shared object and calls its functions. [`crate::Codec`] uses this.
 //!
-//! A library is never unloaded: its functions are called from several threads, and it may still be logging.
+//! A shared object is never unloaded: its functions are called from several threads, and it may still be logging.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
@@ -108,8 +108,8 @@ impl PluginFunctions {
         } else {
             Path::new(".").join(path)
         };
-        // SAFETY: this runs the library's initialisers; a user who names a plugin trusts its code with this process.
-        // All its symbols are resolved now, so that none is missing when a function is called.
+        // SAFETY: this runs the initialisers of the shared object; a user who names a plugin trusts its code with this
+        // process. All its symbols are resolved now, so that none is missing when a function is called.
         let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|e| LoadProblem::Load(loader_message(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and a plugin must follow the header.

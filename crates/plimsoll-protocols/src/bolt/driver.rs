@@ -103,8 +103,8 @@ impl FrameFormat for BoltProtocol {
         BoltFrame::parse(bytes, self.prepared.max_content).map_err(protocol_error)
     }
 
-    /// Returns one byte more than `partial` has as long as the fixed header is incomplete, because the length of
-    /// the fixed header depends on its contents.
+    /// Returns the length of `partial` plus one while the fixed header is incomplete, because the length of the fixed
+    /// header depends on its contents.
     fn needed_length(&self, partial: &[u8]) -> Option<usize> {
         let length = BoltFrame::length(partial, self.prepared.max_content);
         length.ok()?.or(Some(partial.len() + 1))

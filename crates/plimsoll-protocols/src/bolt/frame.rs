@@ -3,7 +3,7 @@
 //! The driver, the reference server and the relay use it. Reading copies nothing and checks each length
 //! against the caller's limit before using it; a frame that was read is written back byte for byte.
 
-/// The default limit of a frame's content: 16 MiB.
+/// The default maximum size of a frame's content: 16 MiB.
 pub const DEFAULT_MAX_CONTENT_BYTES: usize = 16 << 20;
 
 /// Codec bytes. Hessian 2 is SOFABolt's own codec, JSON is SOFARPC's.
@@ -202,7 +202,7 @@ pub enum BoltFrameError {
     Crc {
         /// The checksum in the frame.
         seen: u32,
-        /// The checksum of its bytes.
+        /// The checksum computed from the frame's bytes.
         expected: u32,
     },
 }
@@ -273,8 +273,8 @@ impl<'a> BoltFrame<'a> {
         Ok(Some((frame, head.length)))
     }
 
-    /// Appends the frame. A class or header over 65,535 bytes or a content over 2,147,483,647 bytes can't be
-    /// written: check with [`BoltFrame::is_writable`] first.
+    /// Appends the frame. A class or header over 65,535 bytes, or content over 2,147,483,647 bytes, can't be written:
+    /// check with [`BoltFrame::is_writable`] first.
     pub fn write(&self, out: &mut Vec<u8>) {
         debug_assert!(self.is_writable());
         let start = out.len();
@@ -365,8 +365,8 @@ impl<'a> BoltFrame<'a> {
 impl BoltFrameHead {
     #[inline]
     fn parse(bytes: &[u8], limit: usize) -> Result<Option<BoltFrameHead>, BoltFrameError> {
-        // Compared with version 1, version 2 shifts everything after the protocol byte by one, and the
-        // lengths by one more, for the switches.
+        // Version 2 adds a byte after the protocol byte (the revision), and another one before the lengths (the
+        // switches).
         let Some(&protocol) = bytes.first() else {
             return Ok(None);
         };

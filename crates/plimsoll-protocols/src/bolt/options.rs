@@ -51,7 +51,7 @@ pub struct BoltOptions {
     #[arg(long)]
     pub service: Option<String>,
 
-    /// Its method [default: echoStr].
+    /// The service's method [default: echoStr].
     #[arg(short, long)]
     pub method: Option<String>,
 
@@ -64,15 +64,15 @@ pub struct BoltOptions {
     )]
     pub arguments: Option<String>,
 
-    /// Java type of a parameter, one after another [default: as the arguments show].
+    /// Java type of a parameter; repeatable, in order [default: derived from the arguments].
     #[arg(long, value_name = "TYPE")]
     pub signature: Option<Vec<String>>,
 
-    /// Instead of a service: the class of a raw content.
+    /// Instead of a service: the class of raw content.
     #[arg(long, conflicts_with_all = ["service", "method", "arguments", "signature"])]
     pub class: Option<String>,
 
-    /// The raw content as the text of JSON, sent in Hessian.
+    /// The raw content as JSON text, sent in Hessian.
     #[arg(
         help = "The raw content as JSON, sent in Hessian, or @FILE whose bytes are sent as they are",
         long,
@@ -85,7 +85,7 @@ pub struct BoltOptions {
     #[arg(skip)]
     pub content_file: Option<PathBuf>,
 
-    /// The codec byte of a raw content [default: 1, Hessian 2].
+    /// The codec byte of raw content [default: 1, Hessian 2].
     #[arg(long, value_name = "N", requires = "class")]
     pub codec: Option<u8>,
 
@@ -94,7 +94,7 @@ pub struct BoltOptions {
     #[serde(skip)]
     typed_header: Vec<String>,
 
-    /// Entries of the header map, beside those that a service and method need.
+    /// Entries of the header map, in addition to those that a service and method need.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub header: BTreeMap<String, MetadataSpec>,
@@ -103,15 +103,15 @@ pub struct BoltOptions {
     #[arg(id = "bolt_version", long = "bolt-version", value_name = "VERSION")]
     pub version: Option<String>,
 
-    /// The call's timeout that is sent to the server, or "none" [default: the deadline].
+    /// The call's timeout, as sent to the server, or "none" [default: the deadline].
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<OptionalPeriod>,
 
-    /// Expect no answer: a call ends when it is sent.
+    /// Expect no answer: a call ends once it is sent.
     #[arg(long)]
     pub oneway: bool,
 
-    /// Calls at once on one connection [default: no limit].
+    /// Maximum calls in flight on one connection [default: no limit].
     #[arg(long, value_name = "N")]
     pub in_flight: Option<u32>,
 

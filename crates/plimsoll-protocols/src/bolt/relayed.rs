@@ -15,8 +15,8 @@ use crate::interface::relayed::{
 #[derive(Clone, Debug)]
 pub struct BoltRelayCodec(usize);
 
-/// The number of frame layouts. A Java server answers all requests of a connection in the layout of the
-/// first, so each layout needs connections of its own.
+/// The number of frame layouts. A Java server answers all requests of a connection in the layout of the first, so each
+/// layout needs separate connections.
 const FRAME_LAYOUTS: usize = 3;
 
 /// Packs a frame's layout and codec into one number, a byte each: the revision of version 2 (0 for version 1),
@@ -140,7 +140,7 @@ impl FrameCodec for BoltRelayCodec {
             manner.0.to_le_bytes()[2],
         );
         let mut answer = BoltFrame::status_response(form, to_bolt_id(id), codec, status);
-        // Reasons without a status of their own are explained by a text.
+        // Bolt has no specific status for some reasons, so a text explains these.
         let text = match why {
             RejectReason::FrameTooLarge => {
                 let limit = self.0;

@@ -60,8 +60,8 @@ pub(super) fn render(run: &Run) -> String {
     out
 }
 
-/// Returns a text that splits `traffic` into headers and contents; empty for runs of earlier versions, which did
-/// not count contents.
+/// Returns text that splits `traffic` into headers and content. It is empty for runs of earlier versions, which did not
+/// count content.
 fn format_headers_and_data(record: &StageRecord, traffic: u64) -> String {
     let data = record.measures.counter(Count::ContentBytes);
     match data {

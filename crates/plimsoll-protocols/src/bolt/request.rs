@@ -1,8 +1,8 @@
 //! Prepares a request: it is encoded once, and only its id changes from call to call.
 //!
-//! With a checksum, the bytes of the checksum change too. CRC-32 is linear over GF(2), so the checksum of a
-//! frame with a given id is that of the frame with id 0, XORed with a value for each byte of the id: four
-//! table look-ups instead of a pass over the frame.
+//! With a checksum, the bytes of the checksum change too. CRC-32 is linear over GF(2), so the checksum of a frame with
+//! a given id equals the checksum of the frame with id 0, XORed with a value for each byte of the id: four table
+//! look-ups instead of a pass over the frame.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,13 +19,13 @@ use crate::interface::prepare_error::RequestError;
 /// The maximum length in bytes of a class or header map, because Java declares these lengths as signed 16-bit numbers.
 const MAX_HEADER_BYTES: usize = i16::MAX as usize;
 
-/// The maximum length of a content, in bytes.
+/// The maximum length of a frame's content, in bytes.
 const MAX_CONTENT_BYTES: usize = i32::MAX as usize;
 
 /// A call over Bolt with its content encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoltCall {
-    /// `service/method`, or the class of a raw call.
+    /// `service/method`; for a raw call, whose content is sent as given, the class.
     pub method: String,
     /// The layout of frames.
     pub layout: FrameLayout,
@@ -33,7 +33,7 @@ pub struct BoltCall {
     pub codec: u8,
     /// The encoded class name.
     pub class: Vec<u8>,
-    /// The encoded header map, without the live entries.
+    /// The encoded header map, without the entries in `live`.
     pub header: Vec<u8>,
     /// The constant entries that the plan adds to the header map.
     pub constant: Vec<(String, String)>,
@@ -42,7 +42,7 @@ pub struct BoltCall {
     pub live: Vec<MetadataField>,
     /// The encoded content.
     pub content: Vec<u8>,
-    /// The call's timeout that is sent to the server; `None`: none.
+    /// The call's timeout, as sent to the server; `None`: no timeout is sent.
     pub timeout: Option<Duration>,
     /// Whether no response is expected.
     pub oneway: bool,
@@ -50,7 +50,7 @@ pub struct BoltCall {
     pub in_flight: Option<u32>,
     /// Idle time after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Maximum size of a content in bytes. Responses with a larger one fail with `MESSAGE_TOO_LARGE`.
+    /// Maximum size of a response's content, in bytes. Larger responses fail with `MESSAGE_TOO_LARGE`.
     pub max_content: usize,
 }
 
@@ -315,7 +315,7 @@ fn build_crc_tables(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
     let nothing = crc32fast::hash(&zeros);
     let mut tables = Box::new([[0u32; 256]; 4]);
     for (place, table) in tables.iter_mut().enumerate() {
-        // The CRCs of single bits come first, because those of all other values are XORs of them.
+        // The CRCs of single bits come first, because the CRCs of all other values are XORs of these.
         for bit in 0..8 {
             zeros[id_at + place] = 1 << bit;
             table[1 << bit] = crc32fast::hash(&zeros) ^ nothing;

@@ -95,7 +95,7 @@ impl SofaCall {
         encoder.finish()
     }
 
-    /// Decodes a content that [`SofaCall::content`] or a Java client has written.
+    /// Decodes content that [`SofaCall::content`] or a Java client has encoded.
     ///
     /// # Errors
     /// Returns an error if it is not a `SofaRequest` with its arguments.

@@ -6,8 +6,8 @@ use std::slice::Iter;
 
 use crate::interface::protocol_module::UsageError;
 
-/// Translates a command line to arguments of ours, without our program's name. `words` begin with the tool's name;
-/// `None`: the tool is not one of these.
+/// Translates a tool's command line to arguments of Plimsoll, without the program's name. `words` begin with the tool's
+/// name. Returns `None` if the tool is not one of these.
 ///
 /// # Errors
 /// When a word has no counterpart.
@@ -38,7 +38,8 @@ impl<'a> ToolArguments<'a> {
         }
     }
 
-    /// Returns the next flag without its dash. Translates and skips flags that all these tools have.
+    /// Returns the next flag without its dash. Flags that all these tools have in common are translated here and
+    /// skipped.
     fn next_flag(&mut self) -> Result<Option<&'a str>, UsageError> {
         while let Some(word) = self.words.next() {
             let text = word.to_str().unwrap_or_default();
@@ -101,7 +102,7 @@ impl<'a> ToolArguments<'a> {
         )
     }
 
-    /// Returns the words `begin` of our command, followed by the translated arguments.
+    /// Returns the words `begin` of Plimsoll's command, followed by the translated arguments.
     fn into_command(self, begin: &[&str]) -> Vec<String> {
         let begin = begin.iter().map(|word| (*word).to_owned());
         begin.chain(self.ours).collect()
@@ -166,7 +167,7 @@ fn translate_s_time(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     }
     begin.extend(["--clients", "1", "--duration", &duration]);
     if !trusted {
-        // Like s_time, does not verify the server's certificate.
+        // `s_time` does not verify the server's certificate.
         begin.push("--insecure");
     }
     Ok(line.into_command(&begin))

@@ -18,7 +18,7 @@ use crate::interface::protocol_module::{
     UsageError,
 };
 
-/// The largest body, because the bytes of a call are counted in 32 bits.
+/// The maximum size of a body, in bytes: the bytes of a call are counted in 32 bits.
 const MAX_BODY_BYTES: u32 = u32::MAX;
 /// The size of the read buffer for bulk transfers: larger reads mean fewer wake-ups.
 const READ_BUFFER_SIZE: ByteSize = ByteSize(256 << 10);
@@ -29,7 +29,7 @@ const RESUMED_WARMUP_DURATION: Period = Period(Duration::from_secs(1));
 /// The duration of one slice when the two modes alternate.
 const SLICE_DURATION: Duration = Duration::from_secs(2);
 
-/// One file, fetched again and again.
+/// The settings of calls that fetch one file again and again.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
@@ -38,7 +38,7 @@ pub struct FetchOptions {
     #[arg(skip)]
     pub path: Option<String>,
 
-    /// The body's exact size; another one fails with BODY_LENGTH [default: that of /bytes/SIZE].
+    /// The body's exact size; any other size fails with BODY_LENGTH [default: SIZE of /bytes/SIZE].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<ByteSize>,
 
@@ -59,7 +59,7 @@ pub struct FetchOptions {
     pub deadline: Option<OptionalPeriod>,
 }
 
-/// Fetch a file again and again over HTTP/1.1: handshakes, resumption and bulk of a TLS link.
+/// Fetch a file again and again over HTTP/1.1, to measure handshakes, resumption and bulk transfer over TLS.
 #[derive(Args, Debug)]
 #[command(before_help = "\
 Example: as many full handshakes as possible, then resumed ones, with 16 in flight
@@ -114,7 +114,7 @@ impl CallSection for FetchOptions {
             load.reuse.get_or_insert("never".into());
         }
         if load.reuse.as_deref() != Some("never") {
-            // 0 is not copied, because it is already reported as a mistake in this section.
+            // Skips 0, which is already reported as a mistake in this section.
             let files = self.per_connection.filter(|files| *files > 0);
             load.calls_per_connection = load.calls_per_connection.or(files);
             // HTTP/1.1 carries one file at a time, so clients that share a connection would only queue.
@@ -185,7 +185,7 @@ impl CallSection for FetchOptions {
         FetchOptions {
             path: Some(call.path.clone()),
             size: call.expect_size.map(ByteSize),
-            // This value was moved to `load.calls_per_connection`.
+            // `apply_defaults` has moved this value to `load.calls_per_connection`.
             per_connection: None,
             deadline: None,
             ..self
@@ -301,7 +301,8 @@ fn apply_mode(mode: Option<FetchMode>, spec: &mut Spec) {
     }
 }
 
-/// Makes a ladder of new and resumed connections, with one axis and exactly as many slices as fit in the duration.
+/// Builds a ladder (a comparison of variants) of new and resumed connections, with one axis and exactly as many slices
+/// as fit in the duration.
 fn new_and_resumed_ladder(spec: &Spec) -> Result<LadderSpec, UsageError> {
     let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
         return Err(UsageError {

@@ -1,4 +1,4 @@
-//! Texts and checks of sweeps, which measure fetched files.
+//! Texts and checks of sweeps, which fetch files over TLS in many configurations of the connection.
 
 use plimsoll_model::spec::Spec;
 
@@ -8,10 +8,10 @@ use crate::interface::protocol_module::UsageError;
 pub const TARGET_HELP: &str = "A server of your own, instead of the one that the plan \
     starts (https://HOST:PORT). It has to answer /bytes/N with N bytes";
 
-/// Checks that the calls of `spec` fetch files.
+/// Checks that the calls of `spec` fetch files. `kind` is the kind of measurement, for the message.
 ///
 /// # Errors
-/// When the calls of `spec` fetch no files. `kind` is the kind of measurement, for the message.
+/// When the calls of `spec` fetch no files.
 pub fn check_fetches_files(spec: &Spec, kind: &str) -> Result<(), UsageError> {
     match spec.fetched_file() {
         Some(_) => Ok(()),

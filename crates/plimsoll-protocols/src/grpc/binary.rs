@@ -43,7 +43,7 @@ impl BinarySource {
 struct BinaryTable {
     /// The file that holds the message.
     file: Option<PathBuf>,
-    /// A file of messages, each behind its length as a varint (`writeDelimitedTo`).
+    /// A file of messages, each prefixed with its length as a varint (`writeDelimitedTo`).
     delimited: Option<PathBuf>,
     /// The message in base64.
     base64: Option<String>,

@@ -73,7 +73,7 @@ pub struct GrpcCall {
     pub user_agent: Option<String>,
     /// The compression of requests, also offered for responses.
     pub compression: Option<MessageCompression>,
-    /// Maximum size of a message in bytes, measured uncompressed. Responses with a larger one fail with
+    /// Maximum size of an uncompressed message, in bytes. Responses with a larger message fail with
     /// `MESSAGE_TOO_LARGE`.
     pub max_message: usize,
     /// Maximum size of metadata in bytes, at least 64 KiB. Responses with larger metadata fail with `HEAD_TOO_LARGE`.
@@ -84,7 +84,7 @@ pub struct GrpcCall {
     pub answer_shapes: Option<Arc<MessageShapes>>,
     /// The reader of values in responses; `None`: the method is not described.
     pub answer_schema: Option<AnswerSchema>,
-    /// The journey that each user makes; the other fields are then those of its first step.
+    /// The journey that each user makes; `None`: single calls. If it is set, the other fields describe its first step.
     pub journey: Option<Box<JourneyPlan>>,
 }
 
@@ -203,11 +203,11 @@ pub trait AnswerReader: Send + Sync {
     /// file, and those with default values are included.
     ///
     /// # Errors
-    /// Returns the reason why the bytes are not such a message.
+    /// Returns the reason why the bytes are not a message of this type.
     fn to_json(&self, message: &[u8]) -> Result<String, String>;
 
-    /// Translates a JSON Pointer (RFC 6901) into the JSON of [`AnswerReader::to_json`] to the field names of the
-    /// `.proto` file. `tokens`: the reference tokens of the pointer.
+    /// Resolves a JSON Pointer (RFC 6901) that refers to the output of [`AnswerReader::to_json`]. `tokens` are the
+    /// pointer's reference tokens; they are returned with field names as in the `.proto` file.
     ///
     /// # Errors
     /// Returns an error that names the field that does not exist.

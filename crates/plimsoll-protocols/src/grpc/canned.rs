@@ -59,7 +59,7 @@ pub struct CannedOptions {
     pub goaway_after: Option<u64>,
     /// Resets every nth request with this code instead of answering it.
     pub reset_every: Option<(u64, ErrorCode)>,
-    /// Whether complete requests are reported to the caller, who decides when to answer them.
+    /// Whether complete requests are held: reported to the caller, who decides when to answer them.
     pub answered_by_caller: bool,
     /// Whether a held request is answered even if the client has reset it. This imitates a server whose response was
     /// already in transit.
@@ -106,7 +106,7 @@ impl From<Violation> for CannedError {
     }
 }
 
-/// A server's prepared response, shared by its connections.
+/// A server: the response that is prepared once and shared by all connections.
 #[derive(Clone, Debug)]
 pub struct CannedServer(Arc<PreparedAnswer>);
 

@@ -33,15 +33,15 @@ pub struct EchoCheck {
 pub struct CaseResult {
     /// The method's name.
     pub case: &'static str,
-    /// `timestamp` of the initial metadata.
+    /// The entry `timestamp` of the initial metadata.
     pub header_timestamp: Option<String>,
-    /// `location` of the initial metadata.
+    /// The entry `location` of the initial metadata.
     pub header_location: Option<String>,
     /// The received texts, in order.
     pub messages: Vec<String>,
-    /// `timestamp` of the trailers.
+    /// The entry `timestamp` of the trailers.
     pub trailer_timestamp: Option<String>,
-    /// The gRPC status by its name, with its message.
+    /// The name of the gRPC status.
     pub status: &'static str,
     /// `grpc-message`, decoded.
     pub status_message: String,

@@ -1,7 +1,7 @@
 //! A gRPC connection for queries, not for load: it reads a server's reflection and checks an echo service.
 //!
-//! The connection is tonic's client over hyper with the engine's TLS settings, so a query uses the same link as the
-//! load. The commands in `query_commands` and the resolution of plans use it.
+//! The connection is tonic's client over hyper with the engine's TLS settings, so a query connects to the server in the
+//! same way as the load. The commands in `query_commands` and the resolution of plans use it.
 
 use std::future::Future;
 use std::io;
@@ -59,7 +59,7 @@ impl From<ProtocolError> for ConnectError {
     }
 }
 
-/// The address of a server, and the TLS settings of the link.
+/// The address of a server, and the settings of connections to it.
 #[derive(Clone, Debug)]
 pub struct ServerEndpoint {
     /// The addresses of the server, or of the proxy in front of it, in the order in which they are tried.
@@ -68,7 +68,7 @@ pub struct ServerEndpoint {
     pub tunnel: Option<Arc<Tunnel>>,
     /// The TLS client, with ALPN `h2`; `None`: plaintext.
     pub tls: Option<TlsClient>,
-    /// `:authority`.
+    /// The value of `:authority`.
     pub authority: String,
     /// The metadata of every call; `-bin` values in base64.
     pub metadata: Vec<(String, String)>,
@@ -169,7 +169,7 @@ fn parse_metadata(server: &ServerEndpoint) -> Result<HeaderMap, ConnectError> {
     Ok(fields)
 }
 
-/// Waits for `work` until the connect timeout; `what` names it in the error.
+/// Waits for `work`, at most for the connect timeout; `what` names the work in the error.
 async fn with_timeout<T>(
     server: &ServerEndpoint,
     until: Instant,
@@ -193,7 +193,7 @@ fn tls_error(tls: &TlsClient, error: &io::Error) -> ConnectError {
 }
 
 /// Starts HTTP/2 and waits for the server's first frame, which shows that the peer speaks HTTP/2. If it does not, the
-/// error contains what the peer sent instead, which the library's errors omit.
+/// error contains what the peer sent instead, which hyper's errors omit.
 async fn start_http2<S>(
     stream: S,
     tls: Option<&TlsClient>,
@@ -274,7 +274,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for FirstBytesReader<R> {
                 // The received bytes are more informative than the error.
                 false => Ok(std::mem::take(&mut this.start)),
             };
-            // Fails if connecting was abandoned meanwhile.
+            // Sending fails if connecting was abandoned meanwhile.
             let _ = sender.send(result);
             return Poll::Ready(Err(kind.into()));
         }
@@ -307,8 +307,8 @@ impl Service<Request<Body>> for GrpcConnection {
     }
 }
 
-/// Returns the response if it is a gRPC response. Returns a status that describes any other response, such as a
-/// proxy's error page, because the library would decode the page as a message.
+/// Returns the response if it is a gRPC response. Returns a status that describes any other response, such as a proxy's
+/// error page, because tonic would decode the page as a message.
 fn into_grpc_response(answer: Response<Incoming>) -> Response<Body> {
     let kind = answer.headers().get("content-type");
     let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("?"));

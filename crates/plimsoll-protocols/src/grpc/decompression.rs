@@ -1,8 +1,8 @@
 //! Decompresses responses in gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
 //!
-//! Messages are decompressed only to check that they are valid gzip, within the limit, and of the type that the
-//! method returns. The output is validated and dropped, so a message of any size takes little memory, and one
-//! over the limit is rejected as soon as its output exceeds it.
+//! Messages are decompressed only to check that they are valid gzip, within the limit, and of the type that the method
+//! returns. The output is validated and dropped, so a message of any size takes little memory, and a message over the
+//! limit is rejected as soon as its output exceeds the limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The client side of a gRPC connection: calls on the streams of an HTTP/2 [`Connection`].
 //!
 //! The state of a response is in `unary`. `answers` handles received frames, `complete` handles common complete
-//! responses in one step, `compressed` compressed responses, and `messages` calls with several messages.
+//! responses in one step, `compressed` handles compressed responses, and `messages` handles calls with several
+//! messages.
 //!
 //! In the steady state a response consists of two header blocks, which are recognised by their bytes, and a message,
 //! which is only counted. Nothing is allocated.
@@ -90,9 +91,9 @@ pub type GrpcDriver = Connection<GrpcCalls>;
 #[repr(C)]
 pub struct GrpcCalls {
     prepared: Arc<PreparedGrpcCall>,
-    /// The state of streaming calls; `None` until the first.
+    /// The state of streaming calls; `None` until the first one starts.
     exchanges: Option<Box<StreamExchanges>>,
-    /// The state of compressed responses; `None` until the first.
+    /// The state of compressed responses; `None` until the first one arrives.
     unpackers: Option<Box<StreamUnpackers>>,
     validator: AnswerValidator,
     heads: HeadReader,

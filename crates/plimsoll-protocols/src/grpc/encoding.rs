@@ -20,7 +20,7 @@ pub enum ReflectionResult {
     NoAnswer(String),
 }
 
-/// A query for the server's description of a service ([`ResolveContext::answer_question`]).
+/// A query for a server's description of a service ([`ResolveContext::answer_question`]).
 #[derive(Debug)]
 pub struct ReflectionQuery {
     /// The service with its package.
@@ -35,14 +35,14 @@ pub struct ReflectionQuery {
     pub target: String,
     /// The `:authority` of the call; `None`: host:port of the target.
     pub authority: Option<String>,
-    /// Types that the messages refer to and that the service's descriptors may lack.
+    /// Types that the messages refer to and that the service's descriptors may not include.
     pub types: Vec<String>,
     /// The result.
     pub answer: ReflectionResult,
 }
 
-/// Looks up `method` of the server at `url`, and encodes or checks its messages, which may have fields of rows and of
-/// earlier responses. If the server must be queried, the metadata is sent with the query.
+/// Looks up `method` of the server at `url`, and encodes or checks its messages, which may contain template fields for
+/// values of rows and of earlier responses. If the server must be queried, the metadata is sent with the query.
 ///
 /// # Errors
 /// Returns a problem that names its key below `call.grpc`.
@@ -120,8 +120,8 @@ fn problem_at(key: &str) -> impl FnOnce(SchemaError) -> Problem {
 /// The maximum number of types to query. It bounds the number of queries; messages with more types are unusual.
 const MAX_QUERIED_TYPES: usize = 64;
 
-/// Returns the types that messages refer to and that the service's descriptors may lack: types in an `Any`, by its
-/// `@type`, and extensions, by their names in brackets.
+/// Returns the types that messages refer to and that the service's descriptors may not include: types in an `Any`, by
+/// its `@type`, and extensions, by their names in brackets.
 fn types_in_messages(given: &PlanMessages) -> Vec<String> {
     let PlanMessages::Json(json) = given else {
         return Vec::new();

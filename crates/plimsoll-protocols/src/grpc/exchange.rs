@@ -84,7 +84,7 @@ impl StreamScript {
         }
     }
 
-    /// Returns the bytes of the first `messages` messages of a stream.
+    /// Returns the length in bytes of the first `messages` messages of a stream.
     fn byte_count(&self, messages: u32) -> u64 {
         let (Some(&cycle), length) = (self.ends.last(), self.ends.len() as u32) else {
             return 0;
@@ -155,7 +155,7 @@ impl StreamExchange {
         !self.half_closed
     }
 
-    /// Returns true if due messages wait for a window.
+    /// Returns true if due messages wait for a flow-control window.
     pub(super) fn is_blocked(&self) -> bool {
         match &self.rendered {
             None => self.sent_bytes < self.released_bytes,
@@ -236,7 +236,7 @@ pub(super) struct StreamExchanges {
     free: Vec<u32>,
     /// The timers of streams, by stream id.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
-    /// The time of the driver's last call.
+    /// The current time, set by the driver whenever the engine calls it.
     pub(super) now: Time,
 }
 

@@ -23,7 +23,7 @@ use crate::interface::server_query::{QueryCommand, QueryContext};
 use crate::interface::service_offer::ServiceOffer;
 
 impl GrpcSpec {
-    /// Converts the typed flags to a plan section.
+    /// Converts the flags to a plan section.
     ///
     /// # Errors
     /// Returns an error if a flag is invalid, or if stdin can't be read.
@@ -45,7 +45,7 @@ impl GrpcSpec {
     }
 }
 
-/// Load-test a gRPC method: the same as a plan, typed as flags.
+/// Load-test a gRPC method that flags describe instead of a plan.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: 1000 calls a second over one mutual-TLS connection, for 30 s after a warm-up of 5 s

@@ -1,4 +1,4 @@
-//! Translates command lines of other gRPC tools to those of `plimsoll grpc`; each tool has a file of its own.
+//! Translates command lines of other gRPC tools to those of `plimsoll grpc`; there is a module for each tool.
 
 mod ghz;
 mod grpcurl;

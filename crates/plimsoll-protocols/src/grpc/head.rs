@@ -107,7 +107,7 @@ const MAX_MEMO_BLOCK_LEN: usize = 39;
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeadReader {
-    /// The cache. It is the first field, because most responses need no other.
+    /// The cache. It is the first field, because most responses need no other field of the reader.
     memo: BlockMemo<(GrpcHeaders, Option<CommonBlock>), MAX_MEMO_BLOCK_LEN>,
     decoder: Decoder,
 }

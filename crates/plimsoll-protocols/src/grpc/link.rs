@@ -1,4 +1,4 @@
-//! The flags of commands that query a server over the link that a load would use.
+//! The flags of commands that query a server, over the same kind of connection that a load would use.
 
 use clap::Args;
 use plimsoll_model::formats::units::Period;
@@ -36,11 +36,11 @@ pub(super) struct LinkFlags {
     #[arg(long)]
     authority: Option<String>,
 
-    /// Metadata, 'name: value'; repeatable. 'name: $VARIABLE' takes it from the environment.
+    /// Metadata, 'name: value'; repeatable. 'name: $VARIABLE' takes the value from the environment.
     #[arg(long, value_name = "NAME: VALUE")]
     metadata: Vec<String>,
 
-    /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to.
+    /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, instead of those that it resolves to.
     #[arg(long, value_name = "NAME:PORT:ADDRESSES")]
     resolve: Vec<String>,
 
@@ -165,7 +165,7 @@ impl LinkFlags {
     }
 }
 
-/// Checks that all names in `typed` are known.
+/// Checks that all names that the user gave are known.
 ///
 /// # Errors
 /// Returns the first unknown name.

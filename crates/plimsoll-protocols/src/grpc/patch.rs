@@ -119,7 +119,7 @@ pub(super) enum PatchNode {
     Timestamp {
         tag: FieldTag,
     },
-    /// The content of a `google.protobuf.Duration`; the field is its seconds.
+    /// The content of a `google.protobuf.Duration`; the template field renders its seconds.
     Duration {
         field: TemplateField,
     },
@@ -202,7 +202,7 @@ impl PatchNode {
         }
     }
 
-    /// Adds the indices of the captured values that the node needs.
+    /// Adds the indices of the captured values that the node contains.
     fn add_needed_indices(&self, needs: &mut Vec<u16>) {
         match self {
             PatchNode::Text { template, .. } => needs.extend(template.taken_indices()),
@@ -308,7 +308,7 @@ impl PatchNode {
                 out.extend_from_slice(&encoded[start as usize..ends[row] as usize]);
             }
             PatchNode::Captured { index, encoder } => {
-                // `check` has already rejected values that do not fit.
+                // `check_captured` has already rejected values that do not fit.
                 let value = moment.taken_value(*index);
                 if let Some(Ok(field)) = value.map(|value| encoder.encode(value)) {
                     out.extend_from_slice(&field);
@@ -397,7 +397,7 @@ fn join_constants(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
     joined.into()
 }
 
-/// Returns the length in bytes of the length prefix for a content whose size is midway between these bounds.
+/// Returns the length in bytes of the length prefix for content whose size is midway between these bounds.
 fn expected_prefix_width((least, most): (usize, usize)) -> u8 {
     encode_varint((least + (most - least) / 2) as u64).1 as u8
 }

@@ -13,7 +13,7 @@ use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
 use crate::interface::server_query::{QueryContext, QueryError, QueryOutput, ServerQuery};
 
-/// The services and methods of a server, a line each (server reflection).
+/// List a server's services and methods, one per line, by server reflection.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: over TLS\n  \
     plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt --metadata 'authorization: $TOKEN'")]
@@ -25,10 +25,10 @@ pub(crate) struct ListFlags {
     files: FileFlags,
 }
 
-/// Files that describe services in place of the server.
+/// Files that describe services instead of the server.
 #[derive(Debug, Args)]
 struct FileFlags {
-    /// A .proto file to read in place of asking the server; repeatable.
+    /// A .proto file to read instead of querying the server; repeatable.
     #[arg(long, value_name = "FILE", conflicts_with = "descriptor_set")]
     proto: Vec<PathBuf>,
 
@@ -36,11 +36,11 @@ struct FileFlags {
     #[arg(long, value_name = "DIR", requires = "proto")]
     import_path: Vec<PathBuf>,
 
-    /// A descriptor set to read in place of asking the server (protoc --descriptor_set_out --include_imports).
+    /// A descriptor set to read instead of querying the server (protoc --descriptor_set_out --include_imports).
     #[arg(long, value_name = "FILE")]
     descriptor_set: Option<PathBuf>,
 
-    /// Also ask the server; the files add what it does not describe.
+    /// Also query the server; the files supplement its description.
     #[arg(long)]
     reflection: bool,
 }
@@ -58,7 +58,7 @@ impl FileFlags {
     }
 }
 
-/// A service, method, message or enum of a server, with all types it uses.
+/// Describe a service, method, message or enum of a server, with all types it uses.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: the fields of a call's message\n  \
     plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore")]
@@ -74,7 +74,7 @@ pub(crate) struct DescribeFlags {
     what: String,
 }
 
-/// grpc.examples.echo.Echo: one call of each kind, messages, headers and trailers checked.
+/// Make a call of each kind to grpc.examples.echo.Echo, and check messages, headers and trailers.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: against `plimsoll serve echo`\n  \
     plimsoll check echo grpc://127.0.0.1:50054")]
@@ -82,7 +82,7 @@ pub(crate) struct EchoFlags {
     #[command(flatten)]
     link: LinkFlags,
 
-    /// The message.
+    /// The text to send, which the server must return.
     #[arg(
         short,
         long,
@@ -91,11 +91,11 @@ pub(crate) struct EchoFlags {
     )]
     message: String,
 
-    /// Messages that ServerStreamingEcho must return, and that the client streams send.
+    /// Number of messages that ServerStreamingEcho must return, and that client streams send.
     #[arg(long, value_name = "N", default_value_t = 10)]
     messages: usize,
 
-    /// For each of the four calls.
+    /// Deadline of each of the four calls.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     deadline: Period,
 }

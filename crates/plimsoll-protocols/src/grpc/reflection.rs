@@ -1,5 +1,5 @@
-//! Server reflection: reads a server's own description of its services (grpc.reflection.v1, or v1alpha if the
-//! server has only that). Used when a plan is resolved, and by the commands in `query_commands`.
+//! Server reflection: reads a server's own description of its services (grpc.reflection.v1, or v1alpha if the server
+//! has only that). It is used when a plan is resolved, and by the commands in `query_commands`.
 //!
 //! Each query is a stream with one message, so no stream stays open between queries. Time, size and the number of
 //! files are bounded: a server that keeps naming imports, or does not answer, is abandoned.
@@ -25,9 +25,9 @@ use super::schema::{ProtoFile, Schema, assemble};
 #[cfg(test)]
 mod tests;
 
-/// The limit of files that describe a server's services.
+/// The maximum number of files that describe a server's services.
 const MAX_FILES: usize = 5_000;
-/// Maximum total size of these files, in bytes.
+/// Maximum total size of the files that describe a server's services, in bytes.
 const MAX_DESCRIPTOR_BYTES: usize = 64 << 20;
 /// The timeout of one query.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -216,7 +216,7 @@ impl ReflectionClient {
 fn status_error(what: String, status: Status) -> ReflectionError {
     match status.code() {
         Code::Unimplemented => ReflectionError::NotSupported,
-        // tonic could not decode the answer: it is another message.
+        // tonic could not decode the answer, so it is a message of another type.
         Code::Internal if status.message().starts_with("failed to decode") => {
             let problem = format!("{} ({SAME_ANSWER_HINT})", status.message());
             ReflectionError::InvalidAnswer { what, problem }
@@ -300,7 +300,7 @@ pub async fn request_schema(
     request_schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
-/// Works like [`request_schema`], with `limit` as the timeout of all queries together.
+/// Does the same as [`request_schema`], with `limit` as the timeout of all queries together.
 ///
 /// # Errors
 /// Returns the errors of [`request_schema`].
@@ -322,7 +322,8 @@ pub async fn request_schema_within(
     Ok(collector.into_schema(&wanted))
 }
 
-/// Splits errors: the inner `Err` is a problem of a single answer, the outer `Err` a failure that ends all queries.
+/// Separates two kinds of errors: the inner `Err` is a problem of a single answer, the outer `Err` a failure that ends
+/// all queries.
 fn separate_problem(
     files: Result<Vec<ProtoFile>, ReflectionError>,
 ) -> Result<Result<Vec<ProtoFile>, String>, ReflectionError> {
@@ -429,8 +430,8 @@ impl FileCollector {
         Ok(())
     }
 
-    /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each
-    /// import, and some lack the files that come with protobuf.
+    /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each import, and
+    /// some do not have the files that come with protobuf.
     async fn request_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();

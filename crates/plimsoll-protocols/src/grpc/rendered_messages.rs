@@ -8,7 +8,7 @@ use plimsoll_wire::http2::DEFAULT_MAX_FRAME_BYTES;
 use super::call::MessageCompression;
 use super::message::write_message;
 
-/// The renderer of messages at a point in time.
+/// A renderer of messages, with the time and the captured values that it renders.
 #[derive(Debug)]
 pub(super) struct MessageRenderer<'a> {
     pub(super) varying: &'a VaryingMessages,

@@ -44,7 +44,7 @@ pub(super) struct PreparedGrpcCall {
     pub(super) compression: Option<MessageCompression>,
     /// The prepared messages of streams; `None`: the call is unary.
     pub(super) script: Option<StreamScript>,
-    /// The parts of the response to keep, and their reader, if the call is a journey's step.
+    /// The parts of the response to keep and the reader of its messages; `None`: the call is not a journey's step.
     pub(super) capture: Option<(AnswerCapture, Option<AnswerSchema>)>,
 }
 
@@ -113,7 +113,8 @@ impl PreparedGrpcCall {
 
         let varying = call.varying.clone();
         let most = largest_message(call);
-        // Reserves 1 MiB for the overhead of gzip on incompressible data, which is far smaller.
+        // Maximum size of a message before compression, in bytes: the largest length that its prefix can express, less
+        // the prefix itself and 1 MiB, which is more than gzip's overhead on incompressible data.
         const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
         if most > MAX_MESSAGE_BYTES {
             return Err(too_large_error(most));
@@ -149,7 +150,7 @@ impl PreparedGrpcCall {
         })
     }
 
-    /// Prepares the call of a journey's step. `capture` says which parts of its responses are kept.
+    /// Prepares the call of a journey's step. `capture` selects the parts of its responses that are kept.
     pub(super) fn for_step(
         request: &GrpcRequest<'_>,
         capture: AnswerCapture,

@@ -130,8 +130,8 @@ fn check_metadata_name(name: &str) -> Result<(), &'static str> {
 /// first call.
 ///
 /// # Errors
-/// Returns an error for every entry that is invalid, or whose variable or file does not exist. Fields of rows are
-/// errors, too, since there are no rows here.
+/// Returns an error for every entry that is invalid, or whose variable or file does not exist. Template fields for
+/// columns of rows are errors, too, because no rows have been read.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(super) fn resolve_metadata(
     call: &GrpcSpec,
@@ -245,21 +245,21 @@ impl CallSection for GrpcSpec {
         }
     }
 
-    /// Adds the default limit of heads, which plans of older versions lack.
+    /// Adds the default maximum size of response metadata, which plans of older versions do not contain.
     fn canonical(mut self) -> GrpcSpec {
         self.max_head.get_or_insert(DEFAULT_MAX_HEAD);
         self
     }
 
     fn with_defaults(mut self, call: &GrpcCall) -> GrpcSpec {
-        // This value was moved to the load.
+        // The deadline is written to the section `[load]` instead.
         self.deadline = None;
         if call.journey.is_some() {
-            // The calls of a journey are in its steps.
+            // The calls of a journey are described by its steps, so the section's own keys stay unchanged.
             return self;
         }
         self.method = Some(call.method.clone());
-        // The messages themselves are recorded, so that the plan stays the same when a file changes.
+        // The messages themselves are recorded instead of files, so that the plan stays the same when a file changes.
         (self.message, self.message_file, self.message_binary) = (None, None, None);
         match &call.plan_messages {
             PlanMessages::Nothing => {}

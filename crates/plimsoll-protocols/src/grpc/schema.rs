@@ -1,8 +1,8 @@
 //! The methods and messages of services, so that a plan can give messages as JSON.
 //!
-//! A schema comes from `.proto` files, from a compiled descriptor set, from a server's reflection, or is the
-//! built-in one of the reference servers. In each case the schema is one descriptor pool. It is used when a plan is
-//! resolved; a run itself handles encoded bytes only.
+//! A schema comes from `.proto` files, from a compiled descriptor set, from a server's reflection, or is built in, for
+//! the reference servers. In each case the schema is one descriptor pool. It is used when a plan is resolved; a run
+//! itself handles encoded bytes only.
 
 mod answers;
 mod describe;
@@ -113,7 +113,7 @@ impl Schema {
     /// Reads a compiled `FileDescriptorSet` (`protoc --descriptor_set_out --include_imports`, `buf build`).
     ///
     /// # Errors
-    /// Returns an error if the file can't be read, is not a descriptor set, or lacks its imports.
+    /// Returns an error if the file can't be read, is not a descriptor set, or does not contain its imports.
     pub fn from_descriptor_set(path: &Path) -> Result<Schema, SchemaError> {
         let bad = |problem: String| {
             let path = path.display();
@@ -141,8 +141,8 @@ impl Schema {
         }
     }
 
-    /// Adds the files of `more` that this schema lacks. A file is left out if this schema has all its definitions in a
-    /// file with another path.
+    /// Adds the files of `more` that this schema does not have. A file is left out if this schema has all its
+    /// definitions in a file with another path.
     ///
     /// # Errors
     /// Returns an error if a file of `more` contradicts this schema.

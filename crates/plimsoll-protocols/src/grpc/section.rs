@@ -17,7 +17,7 @@ use crate::journey::StepSpec;
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpcSpec {
-    /// What to call: package.Service/Method.
+    /// The method to call: package.Service/Method.
     #[arg(short, long, alias = "call", help_heading = "Call")]
     pub method: Option<String>,
 
@@ -37,17 +37,18 @@ pub struct GrpcSpec {
     #[arg(skip)]
     pub message_file: Option<PathBuf>,
 
-    /// The message in the protobuf encoding, or several, in place of JSON.
+    /// The message in the protobuf encoding, or several, instead of JSON.
     #[arg(skip)]
     pub message_binary: Option<BinarySpec>,
 
-    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; repeatable: a stream sends them
-    /// all, otherwise calls take them in turn.
+    /// A message in the protobuf encoding, @FILE or @- (stdin), instead of --data; repeatable: a stream sends them all,
+    /// otherwise calls take them in turn.
     #[arg(long, value_name = "@FILE", help_heading = "Call")]
     #[serde(skip)]
     pub(super) data_binary: Vec<String>,
 
-    /// The same, with several messages in a file, each after its length as a varint (protobuf's delimited format).
+    /// Like --data-binary, with several messages in a file, each prefixed with its length as a varint (protobuf's
+    /// delimited format).
     #[arg(long, value_name = "@FILE", help_heading = "Call")]
     #[serde(skip)]
     pub(super) data_delimited: Vec<String>,
@@ -79,8 +80,8 @@ pub struct GrpcSpec {
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Call")]
     pub reflection: Option<bool>,
 
-    /// Metadata, 'name: value'; repeatable. 'name: $VARIABLE' takes it from the environment,
-    /// and fields such as {{row.user}} vary from call to call.
+    /// Metadata, 'name: value'; repeatable. 'name: $VARIABLE' takes the value from the environment, and fields such as
+    /// {{row.user}} vary from call to call.
     #[arg(
         id = "metadata",
         long = "metadata",
@@ -99,7 +100,7 @@ pub struct GrpcSpec {
     #[serde(skip)]
     pub(super) credentials: CredentialFlags,
 
-    /// Streams: messages that the client sends on a call. Default: as many as are given.
+    /// Streams: number of messages that the client sends on a call. Default: as many as the plan gives.
     #[arg(
         help = "Streams: messages to send on a call [default: as many as --data has]",
         long,
@@ -113,12 +114,12 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "TIME", help_heading = "Call")]
     pub pace: Option<StreamPace>,
 
-    /// Streams: messages that the server must send on a call; with any other number the call fails.
+    /// Streams: number of messages that the server must send on a call; with any other number the call fails.
     #[arg(long, value_name = "N", help_heading = "Call")]
     pub expect: Option<u32>,
 
-    /// Fields that each answer must have, with these values: a table, or its JSON text. What it does not name may be
-    /// anything; another message fails with MESSAGE_MISMATCH.
+    /// Fields that each answer must have, with these values: a table, or its JSON text. Other fields may have any
+    /// value; an answer that differs fails with MESSAGE_MISMATCH.
     #[arg(
         help = "Fields that each answer must have, with these values, as JSON: other fields may be anything, and another message fails with MESSAGE_MISMATCH",
         long,
@@ -131,7 +132,7 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "N", help_heading = "Call")]
     pub cancel_after: Option<u32>,
 
-    /// Streams: end the call after this time, as a success: for streams that have no end of their own.
+    /// Streams: end the call after this time, as a success: for streams that do not end on their own.
     #[arg(long, value_name = "TIME", help_heading = "Call")]
     pub stream_duration: Option<Period>,
 
@@ -159,8 +160,8 @@ pub struct GrpcSpec {
     #[arg(skip)]
     pub deadline: Option<OptionalPeriod>,
 
-    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, and
-    /// whose answers give values to later ones. The other keys here are their defaults.
+    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, with
+    /// values of earlier answers in later calls. The other keys of this section are defaults for the steps.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
 }

@@ -1,4 +1,4 @@
-//! Queries a server for its schema before a load, over the same link that the load will use.
+//! Queries a server for its schema before a load, over the same kind of connection that the load will use.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(super) fn server_endpoint(
     })
 }
 
-/// Parses the known names in `typed`. Unknown names are reported when the plan is resolved.
+/// Parses the names that the user gave, without unknown ones, which are reported when the plan is resolved.
 fn parse_known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
     let typed = typed.unwrap_or_default().iter();
     typed.filter_map(|name| named(name).ok()).collect()
@@ -111,7 +111,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
         .unwrap_or_else(|| TlsVersion::ALL.to_vec())
 }
 
-/// Answers the query by asking the server of `spec`. Returns an error if the server can't be reached.
+/// Answers the query by querying the server of `spec`. Returns an error if the server can't be reached.
 pub(super) fn answer_reflection_query(
     question: &mut ReflectionQuery,
     spec: &Spec,

@@ -30,9 +30,9 @@ enum ValidatorState {
     Number,
     /// The length of a length-delimited field.
     Length(Option<FieldShape>),
-    /// The remaining bytes of a field with any content.
+    /// The number of remaining bytes of a field with any content.
     Bytes(u64),
-    /// The remaining bytes of a UTF-8 string.
+    /// The number of remaining bytes of a UTF-8 string.
     Text(u64),
 }
 
@@ -40,8 +40,7 @@ enum ValidatorState {
 #[derive(Clone, Copy, Debug)]
 struct NestingLevel {
     shape: usize,
-    /// The offset by which the message or group must have ended, from the start of the top-level message.
-    /// Bytes.
+    /// The maximum offset of the end of the message or group, in bytes from the start of the top-level message.
     end: u64,
     /// The group's field number; 0 for a message.
     group: u32,
@@ -53,7 +52,7 @@ pub(super) struct WireValidator {
     /// The open messages and groups within the top-level message.
     levels: Vec<NestingLevel>,
     state: ValidatorState,
-    /// The bytes seen so far.
+    /// The number of bytes seen so far.
     offset: u64,
     /// The value of a partial varint.
     number: u64,
@@ -61,7 +60,7 @@ pub(super) struct WireValidator {
     /// The first bytes of a partial UTF-8 character.
     partial_char: [u8; 4],
     partial_char_len: usize,
-    /// The bytes of the message so far, if the plan expects some content.
+    /// The bytes of the message so far, if the plan expects particular content.
     kept: Vec<u8>,
 }
 
@@ -401,7 +400,7 @@ impl AnswerValidator {
         let split = &mut self.validators.get_or_insert_default().split;
         let new = || (MessageReader::NEW, WireValidator::default());
         let (reader, walk) = split.entry(stream).or_insert_with(new);
-        // The message's size was checked before.
+        // The reader needs no limit, because the message's size was checked before.
         let read = reader.read_into(
             &mut ValidatingSink {
                 validator: walk,

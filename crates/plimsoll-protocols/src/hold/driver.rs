@@ -4,7 +4,7 @@
 //! a line end. The engine's worker loop calls this driver.
 //!
 //! Servers that echo lines end them differently: without the newline, with CR LF, or with the rest of their buffer,
-//! which is zeros. So an echo is complete once everything before the newline has arrived, and line ends behind it are
+//! which is zeros. So an echo is complete once everything before the newline has arrived, and line ends after it are
 //! skipped.
 
 use std::sync::Arc;
@@ -28,8 +28,8 @@ fn echoed_part(line: &[u8]) -> &[u8] {
     &line[..line.len().saturating_sub(1).max(1)]
 }
 
-/// Makes a line of this length that is a palindrome apart from its newline, so that `openssl s_server -rev` returns it
-/// unchanged, too.
+/// Builds a line of this length that is a palindrome apart from its newline, so that `openssl s_server -rev`, which
+/// reverses lines, returns it unchanged.
 fn palindrome_line(bytes: usize) -> Vec<u8> {
     let mut text = vec![b'.'; bytes.saturating_sub(1)];
     text.push(b'\n');
@@ -76,13 +76,13 @@ impl Protocol for HoldProtocol {
 pub struct HoldDriver {
     texts: Arc<EchoTexts>,
     call: Option<(CallId, Time)>,
-    /// The number of bytes that have arrived of the current echo, of the greeting or of a message. The newline does not
-    /// count.
+    /// The number of bytes received of the current echo (of the greeting or of a message), without its newline.
     echoed: u16,
     /// Bytes of line ends since the last echo. They count towards the next call, so that results do not depend on how
     /// the stream is split into reads.
     line_end_bytes: u16,
-    /// The number of cancelled calls whose echo is outstanding. Their echoes arrive before that of the current call.
+    /// The number of cancelled calls whose echo is outstanding. Their echoes arrive before the echo of the current
+    /// call.
     late_echoes: u16,
     is_greeted: bool,
     /// Whether the newline of the last echo may still arrive.
@@ -90,7 +90,7 @@ pub struct HoldDriver {
 }
 
 impl HoldDriver {
-    /// Skips the line end of the last echo, which may arrive later than the line, and returns the bytes behind it.
+    /// Skips the line end of the last echo, which may arrive later than the line, and returns the bytes after it.
     fn skip_line_end<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         if !self.is_ready() || self.echoed > 0 {
             return bytes;
@@ -150,7 +150,7 @@ impl Driver for HoldDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // The server still sends the echo of a cancelled call.
+        // The server still sends the echo of a cancelled call, so the echo is counted as outstanding.
         if self.call.take().is_some() {
             self.late_echoes = self.late_echoes.saturating_add(1);
         }

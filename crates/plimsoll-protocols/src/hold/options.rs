@@ -18,12 +18,13 @@ use crate::interface::protocol_module::{
     UsageError, load_with_driver,
 };
 
-/// With fewer connections, the memory of the processes themselves outweighs that of the connections.
+/// The default number of connections. With fewer, the processes themselves take more memory than the connections.
 const DEFAULT_CONNECTIONS: u32 = 1_000;
 const DEFAULT_GREETING: ByteSize = ByteSize(16);
-/// The default message is longer than an empty line, which servers that echo lines need not answer.
+/// The default size of a message. It is longer than an empty line, which servers that echo lines need not answer.
 const DEFAULT_MESSAGE: ByteSize = ByteSize(2);
-/// The largest greeting or message: the content of one TLS record (RFC 8446 §5.1), since idle connections carry little.
+/// Maximum size of a greeting or message, in bytes: the content of one TLS record (RFC 8446 §5.1), since idle
+/// connections carry little.
 const MAX_MESSAGE_BYTES: u64 = 1 << 14;
 /// The rate of the calls that test all connections at the end of a run without keepalive; a light load for both sides.
 const FINAL_CALLS_PER_S: u64 = 5_000;
@@ -38,7 +39,7 @@ pub struct HoldOptions {
     #[arg(long, value_name = "TIME")]
     pub keepalive: Option<OptionalPeriod>,
 
-    /// The size of that message [default: 2B].
+    /// The size of a keepalive message [default: 2B].
     #[arg(long, value_name = "SIZE")]
     pub message: Option<ByteSize>,
 

@@ -118,7 +118,7 @@ pub(super) fn normalize_api(call: &mut HttpSpec) {
     }
 }
 
-/// Reports `stream_until` and `stream_error` in a plan whose responses have no such events.
+/// Reports `stream_until` and `stream_error` in a plan whose responses are not read as events.
 fn refuse_end_keys(problems: &mut Problems, call: &HttpSpec, why: &str) {
     for (key, given) in [
         ("stream_until", &call.stream_until),
@@ -315,7 +315,7 @@ fn resolve_subprotocols(
             }
         }
     }
-    // The name may be secret, so the message does not show it.
+    // The message does not show a subprotocol's name, which may be secret.
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if names
         .iter()

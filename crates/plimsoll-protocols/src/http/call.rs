@@ -59,7 +59,7 @@ pub struct HttpCall {
     pub version: HttpVersion,
     /// The request's method.
     pub method: String,
-    /// Path and query with the leading slash; templates are as typed.
+    /// Path and query with the leading slash. A template is kept as the user wrote it.
     pub path: String,
     /// The `Host` field; `None` uses `host:port` of the target.
     pub host: Option<String>,
@@ -71,7 +71,8 @@ pub struct HttpCall {
     pub body: Vec<u8>,
     /// The parts that differ from call to call; `None` if every call sends the same.
     pub varying: Option<VaryingHttp>,
-    /// The parts of requests that the lines of a replayed file set; `None` if they set none, or nothing is replayed.
+    /// The parts of requests that come from the lines of a replayed file; `None` if the lines set none, or no file is
+    /// replayed.
     pub replayed: Option<ReplayedParts>,
     /// Ranges of the statuses of successful calls, as first and last status.
     pub expect: Vec<(u16, u16)>,
@@ -83,28 +84,28 @@ pub struct HttpCall {
     pub expect_size: Option<u64>,
     /// Whether to ask for compressed responses, and decode them.
     pub compressed: bool,
-    /// Whether the path is that of a file: an error page fails the call, even with status 200.
+    /// Whether calls fetch a file. If so, an error page fails the call, even with status 200.
     pub is_file: bool,
     /// Whether calls only open connections, and send nothing over them.
     pub handshake_only: bool,
     /// The WebSocket that is opened, if calls are its messages: each sends the body as a frame.
     pub socket: Option<Box<SocketCall>>,
-    /// How the body is read as a stream of events; `None` reads it as a whole.
+    /// The rules by which the body is read as a stream of events; `None` if it is read as a whole.
     pub stream: Option<EventStream>,
     /// The time after which a stream is ended, as a success.
     pub stream_duration: Option<Duration>,
-    /// Whether streams that have brought events are ended with the load, as a success, unless some stream of the run
-    /// has ended on its own.
+    /// Whether the end of the load also ends streams that have delivered events, as a success, unless some stream of
+    /// the run has ended on its own.
     pub ends_with_load: bool,
     /// The counter for the tokens of streamed responses, in addition to the service's own count.
     pub tokenizer: Option<TokenCounter>,
-    /// If set, each user sends several of these calls, each with all messages so far.
+    /// If set, each user makes several of these calls, and each request contains all messages so far.
     pub conversation: Option<Box<ConversationPlan>>,
     /// If set, each user sends the requests of these steps; the call itself is the first step's.
     pub journey: Option<Box<JourneyPlan>>,
-    /// The largest body, in bytes; a larger one fails with `MESSAGE_TOO_LARGE`.
+    /// The maximum size of a body, in bytes; a larger one fails with `MESSAGE_TOO_LARGE`.
     pub max_body: u32,
-    /// The largest head, in bytes; a larger one fails with `HEAD_TOO_LARGE`.
+    /// The maximum size of a head, in bytes; a larger one fails with `HEAD_TOO_LARGE`.
     pub max_head: u32,
 }
 
@@ -174,7 +175,8 @@ impl Call for HttpCall {
 
     fn missing_metric_reason(&self, metric: Metric) -> Option<&'static str> {
         match &self.journey {
-            // Some step's responses may have the metric.
+            // A journey has the metric if the responses of any step can have it, so a reason is returned only if all
+            // steps have one.
             Some(journey) => {
                 let lacks: Option<Vec<_>> = journey
                     .calls()
@@ -224,7 +226,7 @@ impl HttpCall {
         let Some(answers) = stream.and_then(|stream| stream.tokens) else {
             return match metric {
                 metric if metric.is_about_tokens() => Some(NO_MODEL_REASON),
-                // `FirstToken` is also the time to the first message of other streams.
+                // `FirstToken` is also the time to the first message of streams without tokens.
                 _ => (is_first && !times_messages).then_some(NO_MESSAGES_REASON),
             };
         };
@@ -264,7 +266,7 @@ impl HttpCall {
     /// Returns the version that is used with these TLS settings; `Auto` only if the server chooses it.
     pub fn resolved_version(&self, tls: Option<&TlsPlan>) -> HttpVersion {
         match (self.version, tls) {
-            // Early data is sent before the server has chosen a version.
+            // A request sent as early data needs a fixed version, because the server has not chosen one yet.
             (HttpVersion::Auto, Some(tls)) if !tls.early_data => HttpVersion::Auto,
             (HttpVersion::Auto, _) => HttpVersion::V1,
             (version, _) => version,
@@ -281,17 +283,19 @@ pub struct SocketCall {
     pub welcome: Option<WelcomeMessage>,
     /// Whether frames are binary instead of text.
     pub binary: bool,
-    /// The frame sent once on each socket before its first call: its constant bytes, and its template if it varies.
+    /// The frame that is sent once on each socket, before its first call: its constant bytes, and its template if it
+    /// varies.
     pub greeting: Option<(Vec<u8>, Option<VaryingBody>)>,
     /// The message that ends a response; `None` means the first message.
     pub until: Option<EventMatch>,
     /// The message that reports an error.
     pub error: Option<EventMatch>,
-    /// The frames that each user sends over its own socket; if empty, calls share sockets and send the request's body.
+    /// The frames that each user sends over its own socket. If empty, calls share sockets, and each sends the request's
+    /// body.
     pub script: Vec<FrameCall>,
 }
 
-/// A message that the server sends unasked after a socket has opened.
+/// A message that the server sends on its own after a socket has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WelcomeMessage {
     /// Any message.
@@ -329,7 +333,7 @@ pub struct FrameCall {
     pub varying: Option<VaryingBody>,
     /// Sends a binary frame instead of a text frame.
     pub binary: bool,
-    /// How the frame's response ends; `None` if it has no response: it is then sent together with the next frame that
+    /// How the frame's response ends. `None`: the frame has no response, and is sent together with the next frame that
     /// has one.
     pub answer: Option<FrameAnswer>,
     /// The pause between the previous response and this frame.
@@ -369,7 +373,7 @@ impl VaryingHttp {
 pub struct VaryingBody {
     /// The template.
     pub template: Template,
-    /// The text as typed.
+    /// The text of the template, as the user wrote it.
     pub typed: String,
     /// For each part of the template, whether it is within a JSON string, where values of columns are escaped.
     pub quoted: Vec<bool>,
@@ -381,11 +385,12 @@ pub struct EventStream {
     /// The format of the events.
     pub format: EventFormat,
     /// The event that ends a stream successfully; `None` means the end of the body. If events carry tokens, `None`
-    /// means `[DONE]`, the API's own last event, or the end of the body after a finish reason.
+    /// means one of three ends: `[DONE]`, the API's own last event, or the end of the body after a finish reason.
     pub until: Option<EventMatch>,
-    /// The event that reports an error; `None` recognises common forms of errors.
+    /// The event that reports an error. `None`: common forms of errors are recognised.
     pub error: Option<EventMatch>,
-    /// How tokens are read from events, and which responses are good; `None` if events carry no tokens.
+    /// The rules by which tokens are read from events, and by which responses count as good; `None` if events carry no
+    /// tokens.
     pub tokens: Option<ModelAnswers>,
 }
 

@@ -18,7 +18,7 @@ use crate::shared::unpacking::ContentCodings;
 const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
 /// The outcome if the body does not contain the expected text.
 pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
-/// The longest excerpt of received text that a message shows, in bytes.
+/// The maximum length of received text in a message, in bytes.
 const MAX_PRINTABLE_LEN: usize = 200;
 
 /// The media type of server-sent events.
@@ -39,19 +39,20 @@ const MEDIA_TYPES: [&str; 10] = [
     "text/xml",
 ];
 
-/// The largest decoded body or document if the plan sets no limit, in bytes.
+/// The maximum size of a decoded body or document if the plan sets no limit, in bytes.
 const DEFAULT_MAX_UNPACKED_BYTES: u64 = 256 << 20;
 
 /// The smallest limit of heads, in bytes; calls built by tests may have a limit of 0.
 const MIN_HEAD_LIMIT_BYTES: u32 = 64 << 10;
 
-/// The description of a body by the head of its response.
+/// The properties of a body that the head of its response determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyMetadata {
     pub(super) codings: ContentCodings,
     /// Whether the head itself reports success (gRPC-Web or Connect), so no message follows.
     pub(super) succeeded_in_head: bool,
-    /// The media type if the body should be a stream: one of [`MEDIA_TYPES`], or a phrase for other types; else empty.
+    /// The media type to show in messages: one of [`MEDIA_TYPES`], or a phrase for other types. Empty if the body need
+    /// not be a stream.
     pub(super) media_type: &'static str,
     /// Whether the body may be an error page in place of a file, because the head does not give its length.
     pub(super) may_be_page: bool,
@@ -90,15 +91,15 @@ pub(super) struct ResponseChecks {
     /// Whether the text of successful responses is kept, to count its tokens.
     pub(super) counts_text: bool,
     pub(super) max_body: u64,
-    /// The largest head of a response, in bytes.
+    /// The maximum size of a response's head, in bytes.
     pub(super) max_head: u32,
-    /// The largest decoded body, and the largest body that is read as one document, in bytes.
+    /// The maximum size of a decoded body, and of a body that is read as one document, in bytes.
     pub(super) max_unpacked: u64,
     /// Whether requests ask for compressed responses, which are decoded even if their content is not checked.
     unpacks: bool,
-    /// Whether each response's head is kept, from which journeys take values.
+    /// Whether the head of each response is kept, because a journey takes values from it.
     pub(super) captures_head: bool,
-    /// Whether each response's body is kept, too.
+    /// Whether the body of each response is kept, too.
     pub(super) captures_body: bool,
     /// Whether responses have no body, whatever their fields say, because the method is HEAD (RFC 9110 §9.3.2).
     pub(super) bodiless: bool,
@@ -152,8 +153,8 @@ impl ResponseChecks {
         self.size.is_none_or(|wanted| wanted == size)
     }
 
-    /// Returns the outcome of a call whose head was good, and the failure text. `ended`: the result of reading the
-    /// body, if its content was checked. `size`: the body's length in bytes.
+    /// Returns the outcome of a call whose response head passed the checks, and the failure text. `ended`: the result
+    /// of reading the body, if its content was checked. `size`: the body's length in bytes.
     pub(super) fn final_outcome(
         &self,
         ended: Option<(Outcome, Option<String>)>,
@@ -207,7 +208,7 @@ impl ResponseChecks {
             may_be_page: self.missing_page.is_some() && !has_length(fields),
         };
         match outcome {
-            // The failure text shows the beginning of the body, so the body of a failed call is decoded.
+            // The failure text shows the beginning of the body, so the body is decoded even if the call has failed.
             Outcome::Ok if self.only_counts_bodies() => (
                 Outcome::Ok,
                 BodyMetadata {

@@ -16,15 +16,15 @@ use crate::shared::unpacking::{UnpackError, Unpacker};
 /// The outcome if the response is a page that reports a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
-/// The largest body that is kept for journeys to take values from, in bytes.
+/// The maximum size of a body that is kept for a journey to take values from, in bytes.
 const MAX_CAPTURED_BYTES: usize = 1 << 20;
 
 const TEXT_MISSING_MESSAGE: &str = "the body does not contain the expected text";
 
-/// The longest excerpt of a failed response's body in a message, in bytes.
+/// The maximum length of the excerpt of a failed response's body in a message, in bytes.
 const MAX_EXCERPT_BYTES: usize = MAX_COMPARED_BYTES;
 
-/// The largest document that is recognised as an error in place of a stream of tokens, in bytes.
+/// The maximum size of a document that is recognised as an error in place of a stream of tokens, in bytes.
 const MAX_ERROR_DOCUMENT_BYTES: usize = 16 << 10;
 
 /// The inspector of one body at a time; see the module's documentation.
@@ -44,7 +44,7 @@ pub(super) struct BodyInspector {
     text: String,
     /// The text of each choice, reasoning included, kept if its tokens are counted.
     choice_texts: Vec<String>,
-    /// The outcome and the failure text, if they are known before the end of the response.
+    /// The outcome and the failure text, if they are decided before the end of the response.
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of the body, if its call has failed or no event was found yet.
     excerpt: Vec<u8>,
@@ -109,7 +109,7 @@ impl BodyInspector {
             Err(UnpackError::Corrupt(_)) => Outcome::BadAnswer,
         };
         let text = result.err().map(|e| e.to_string());
-        // An outcome that was settled before the error is kept.
+        // Keeps an outcome that was settled before the error.
         self.settled.get_or_insert((outcome, text));
     }
 
@@ -228,12 +228,13 @@ impl BodyInspector {
         &self.excerpt
     }
 
-    /// Settles the call as successful, because the stream is ended by its set duration or with the load.
+    /// Settles the call as successful, because the stream is ended at its set duration or with the load.
     pub(super) fn settle(&mut self) {
         self.settled.get_or_insert((Outcome::Ok, None));
     }
 
-    /// Returns whether this is a stream that has not ended, has brought events, and has met all expectations so far.
+    /// Returns whether the response is a stream that has not ended, has delivered events, and has met all expectations
+    /// so far.
     pub(super) fn is_endless(&self, checks: &ResponseChecks) -> bool {
         let lacks_text = checks.body.is_some() && !self.has_expected_text;
         self.settled.is_none() && self.events_found > 0 && !lacks_text
@@ -253,7 +254,7 @@ impl BodyInspector {
     ) -> (Outcome, Option<String>) {
         let ended_by_itself = self.settled.is_none();
         if let Some(mut unpacker) = self.unpacker.take() {
-            // If the outcome was known before the end of the body, the rest was not decoded.
+            // If the outcome was decided before the end of the body, the rest was not decoded.
             if self.settled.is_none() {
                 let ended = unpacker.finish(&mut |piece| self.inspect(checks, piece, call, events));
                 self.settle_on_unpack_error(ended);
@@ -293,7 +294,7 @@ impl BodyInspector {
         (outcome, why)
     }
 
-    /// Settles a response whose body is not empty but contains no event.
+    /// Settles a response whose body is not empty but contains no event: it is not the expected stream.
     fn settle_if_not_a_stream(&mut self, stream: &EventStream) {
         let is_stream = stream.format != EventFormat::Sse || self.events_found > 0;
         let body = self.excerpt.trim_ascii();

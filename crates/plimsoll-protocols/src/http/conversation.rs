@@ -16,7 +16,7 @@ use super::request::write_body;
 
 /// A driver whose next call can be given a body.
 pub trait AcceptsBodies: Driver {
-    /// Returns the time of day, which templates may use, in nanoseconds since 1970.
+    /// Returns the wall-clock time, which templates may use, in nanoseconds since the Unix epoch.
     fn unix_ns(&self, now: Time) -> u64;
 
     /// Sets the body of the next call.
@@ -27,11 +27,11 @@ pub trait AcceptsBodies: Driver {
 pub struct ConversationScenario<P> {
     protocol: P,
     plan: ConversationPlan,
-    /// The key of a request that contains the messages.
+    /// The key of the request body that contains the messages.
     messages_key: &'static str,
     variation: Variation,
     body: VaryingBody,
-    /// The key that limits the tokens of an answer, if its value is a template field, which each turn fills in anew.
+    /// The key that limits the tokens of an answer, if its value is a template field that each turn renders anew.
     varying_limit: Option<&'static str>,
 }
 

@@ -32,7 +32,7 @@ use super::request::{EncodedRequest, GivenParts, HttpRequest};
 use super::trace::HeadTracer;
 use crate::shared::detail_budget::DetailBudget;
 
-/// The longest head that is remembered for comparison, in bytes.
+/// The maximum length of a head that is remembered for comparison, in bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
 
 /// How long the rest of a body may take after its call has ended, before the connection is replaced instead.
@@ -76,7 +76,7 @@ impl Protocol for Http1Protocol {
     type Driver = Http1Driver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // ALPN is not offered: HTTP/1.1 servers need not support it, and must be measurable, too.
+        // ALPN is not offered: many HTTP/1.1 servers do not support it, and they must be measurable, too.
         None
     }
 
@@ -170,16 +170,16 @@ pub struct Http1Driver {
     /// When the last response ended; [`Time::NEVER`] before the first response.
     idle_since: Time,
     call: Option<CallInFlight>,
-    /// The meaning of the current response's head, until the end of the body.
+    /// The decoded head of the current response; `None` between responses.
     head: Option<DecodedHead>,
     body: BodyReader,
     content: BodyInspector,
     heads: ResponseHeadReader,
-    /// The bytes of the last head, unless it was too long; `last_meaning` is its meaning.
+    /// The bytes of the last head, unless it was too long. `last_meaning` is its decoded form.
     last_head: Vec<u8>,
     last_meaning: DecodedHead,
     scratch: Vec<u8>,
-    /// The parts of the next call's request that a scenario has set.
+    /// The parts of the next request that the user's scenario has set.
     given: GivenParts,
     /// The deadline for the rest of a body whose call has ended.
     drain_deadline: Option<Time>,
@@ -356,8 +356,8 @@ impl Http1Driver {
         }
     }
 
-    /// Returns whether the server closed an idle connection while the request was on its way: no byte of a response
-    /// arrived, and the connection had been idle for longer than the request took to fail.
+    /// Returns whether the server closed an idle connection while the request was on its way: no byte of a response has
+    /// arrived, and before the request the connection had been idle for longer than the request took to fail.
     fn was_closed_while_idle(&self, call: &CallInFlight, now: Time) -> bool {
         let has_rested = self.idle_since != Time::NEVER && call.first_byte == Time::NEVER;
         has_rested && call.started.since(self.idle_since) > now.since(call.started)
@@ -388,7 +388,7 @@ impl RequestProtocol for Http1Protocol {
     fn select_request(&self, driver: &mut Http1Driver, values: StepValues) {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
-            // The remembered head was checked for another step, and has to be checked again.
+            // The remembered head was checked for another step, so it must be checked again.
             driver.last_head.clear();
         }
         driver.given.step = Some(values);
@@ -471,7 +471,7 @@ impl Driver for Http1Driver {
     }
 
     fn awaited_bytes(&self) -> u64 {
-        // Streams are not read in large pieces: the arrival of each event is timed.
+        // Streams are read in small pieces, because the arrival of each event is timed.
         match (self.head, &self.shared.checks.stream) {
             (Some(_), None) => self.body.awaited_bytes(),
             _ => 0,

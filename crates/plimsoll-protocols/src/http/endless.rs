@@ -1,7 +1,7 @@
-//! Endless streams of events, which are ended with the load.
+//! Endless streams of events, which are ended when the load ends.
 //!
-//! A stream that is merely slow must not be cut short: once any stream of the run has ended on its own, the others may
-//! run until their deadlines, like any response.
+//! A stream that is merely slow must not be cut short. So once any stream of the run has ended on its own, the others
+//! may run until their deadlines, like any response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,7 @@ impl EndlessStreams {
         }
     }
 
-    /// Returns whether streams that have brought events end with the load.
+    /// Returns whether streams that have delivered events end with the load.
     pub(super) fn should_end_with_load(&self) -> bool {
         self.may_end && !self.has_one_ended.load(Ordering::Relaxed)
     }

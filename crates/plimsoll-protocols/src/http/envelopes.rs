@@ -122,7 +122,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
     }
 }
 
-/// Parses a status number of gRPC.
+/// Converts the number of a gRPC status, as text, to its outcome; `None` if it is not a number.
 pub(super) fn parse_trailing_status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Outcome::from_grpc_status(number))

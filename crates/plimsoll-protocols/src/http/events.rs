@@ -1,18 +1,18 @@
-//! Parses the events of a streamed response, however its bytes are split: server-sent events (WHATWG HTML §9.2.6), JSON
-//! lines, or messages with a length prefix (`envelopes`).
+//! Splits the body of a streamed response into events, wherever the received pieces begin and end. The formats are
+//! server-sent events (WHATWG HTML §9.2.6), JSON lines, and messages with a length prefix (`envelopes`).
 //!
 //! Invariant: only an incomplete event is buffered, and never more bytes than the limit of its stream. `content` passes
-//! bodies to the reader as they arrive, and limits those that are one document.
+//! bodies to the reader as they arrive, and limits the size of bodies that are one document.
 
 use plimsoll_model::Outcome;
 
 use super::call::{EventFormat, EventMatch, EventStream};
 use super::envelopes::{self, PREFIX_LEN};
 
-/// The largest event, except in streams of tokens, in bytes.
+/// The maximum size of an event in a stream without tokens, in bytes.
 pub const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// The largest event of a stream of tokens, in bytes. The last event may repeat the whole answer.
+/// The maximum size of an event in a stream of tokens, in bytes. The last event may repeat the whole answer.
 const MAX_TOKEN_EVENT_BYTES: usize = 16 << 20;
 
 /// The data of the event that ends a stream of tokens, unless the plan sets another one.
@@ -21,7 +21,7 @@ const TOKEN_STREAM_END: &[u8] = b"[DONE]";
 /// The role of an event in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEventKind {
-    /// The stream goes on.
+    /// An event after which the stream continues.
     Ordinary,
     /// The event ends the stream successfully.
     Last,
@@ -59,7 +59,7 @@ pub struct EventReader {
     /// The data lines of an incomplete event, each with a line end.
     data: Vec<u8>,
     name: Vec<u8>,
-    /// Whether the last line ended in CR, so that an LF right after it belongs to the same line end.
+    /// Whether the last line ended in CR, in which case an LF right after it belongs to the same line end.
     after_cr: bool,
     /// Whether the first line, which may begin with a byte order mark, has been read.
     has_begun: bool,
@@ -174,9 +174,9 @@ impl EventReader {
         Ok(data.len() - bytes.len())
     }
 
-    /// Ends the body: a last line of JSON needs no line end. A server-sent event without the blank line after it is
-    /// dropped (§9.2.6), unless it ends the stream, reports an error or holds complete tokens: some servers omit the
-    /// last blank line, and clients that read line by line do not notice.
+    /// Handles the end of the body. The last line of JSON may lack its line end. A server-sent event that lacks the
+    /// blank line after it is dropped (§9.2.6), unless it ends the stream, reports an error or contains complete
+    /// tokens: some servers omit the last blank line, and clients that read line by line do not notice.
     ///
     /// # Errors
     /// The same as those of [`EventReader::push`].
@@ -263,7 +263,7 @@ impl EventReader {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
-            // `id` and `retry` are for clients that reconnect.
+            // Ignores `id` and `retry`, which only matter to clients that reconnect.
             _ => {}
         }
         Ok(true)
@@ -287,7 +287,7 @@ fn classify_event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> S
     let has_tokens = stream.tokens.is_some();
     let is_error = match &stream.error {
         Some(meant) => matches_event(meant, name, data),
-        // Events with tokens are parsed completely later, which finds errors by their keys.
+        // In events with tokens, errors are found later by their keys, when the whole event is parsed.
         None => name == b"error" || !has_tokens && begins_with_error(data),
     };
     let is_last = match &stream.until {

@@ -1,4 +1,4 @@
-//! Parses why a model stopped (`finish_reason`), as various services spell it.
+//! Parses the reason why a model stopped (`finish_reason`), as various services spell it.
 
 use std::borrow::Cow;
 
@@ -62,7 +62,7 @@ impl FinishReason {
         )
     }
 
-    /// Returns the measure that counts this reason.
+    /// Returns the counter for answers that end for this reason.
     pub(super) fn count(self) -> Count {
         match self {
             FinishReason::Stop => Count::FinishStop,

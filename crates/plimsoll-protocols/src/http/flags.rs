@@ -27,7 +27,7 @@ use crate::interface::server_query::QueryContext;
 #[cfg(feature = "targets")]
 use crate::interface::service_offer::ServiceOffer;
 
-/// Load-test an HTTP service: requests of any method, and answers that stream.
+/// Load-test an HTTP service: requests of any method, and streamed answers.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -47,8 +47,8 @@ pub struct HttpFlags {
     #[command(flatten)]
     section: HttpSpec,
 
-    /// Follow redirects before the load, at most this many: the URL is requested once, with GET, and the load goes to
-    /// where that leads; another origin is sent no credentials [default: none are followed; without a number: 10].
+    /// Follow at most this many redirects before the load: the URL is requested once, with GET, and the load goes to
+    /// the last location; credentials are not sent to another origin [default: none; without a number: 10].
     #[arg(
         short = 'L',
         long,

@@ -23,7 +23,7 @@ mod wrk;
 
 use crate::interface::foreign::command_lines::{LineBuilder, LineTool};
 
-/// The translation of curl's command lines, which are also imported as steps of plans.
+/// The translation of curl's command lines, which can also be imported as the steps of a plan.
 pub(super) static CURL_TOOL: &LineTool = &curl::TOOL;
 
 /// The tools whose command lines are translated to `plimsoll http`. A line without a tool's name belongs to the first
@@ -95,7 +95,7 @@ fn add_redirects(line: &mut LineBuilder, most: u64) {
     }
 }
 
-/// Adds `--proxy` from the tool's flag `name`; a proxy without a scheme gets `http`.
+/// Adds `--proxy` with the value of the tool's flag `name`; a proxy without a scheme gets `http`.
 fn add_proxy(line: &mut LineBuilder, name: &str) {
     if let Some(proxy) = line.value(name) {
         let proxy = crate::interface::foreign::command_lines::with_scheme(proxy, "http");
@@ -103,7 +103,8 @@ fn add_proxy(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Adds one closed-loop client for each of the tool's workers, or with a rate, as many open-loop connections.
+/// Adds one closed-loop client for each of the tool's workers. If there is a rate, adds an open loop with one
+/// connection for each worker instead.
 fn add_workers(line: &mut LineBuilder, workers: u64, rate: Option<f64>) {
     match rate {
         Some(rate) if rate > 0.0 => {

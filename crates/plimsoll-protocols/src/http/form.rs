@@ -65,7 +65,7 @@ struct LoadedPart {
     /// The part's header fields, and the empty line after them.
     head: String,
     data: Vec<u8>,
-    /// Whether `data` may contain template fields, because it was given as a value, not as a file.
+    /// Whether `data` may contain template fields: a value may, a file may not.
     is_typed: bool,
 }
 
@@ -193,8 +193,8 @@ fn contains(data: &[u8], text: &str) -> bool {
         .any(|bytes| bytes == text.as_bytes())
 }
 
-/// Encodes the body with this boundary. The outer `None` means that a row contains the boundary; the inner `None`, that
-/// a problem was reported.
+/// Encodes the body with this boundary. Returns `None` if a row contains the boundary, and `Some(None)` if a problem
+/// was reported.
 fn encode_with_boundary(
     problems: &mut Problems,
     parts: &[LoadedPart],
@@ -262,8 +262,8 @@ fn is_in_rows(template: &Template, text: &str) -> bool {
     columns.any(|column| column.values().any(|value| value.contains(text)))
 }
 
-/// Replaces a form with files by its encoded body, so that the run can be repeated when the files have changed. A form
-/// whose encoded body is not UTF-8 is left unchanged.
+/// Replaces a form that contains files by its encoded body, so that the run can be repeated after the files have
+/// changed. A form whose encoded body is not UTF-8 is left unchanged.
 pub(super) fn inline_form_files(spec: &mut HttpSpec, call: &super::call::HttpCall) {
     let mut parts = spec.form.iter().flatten();
     if !parts.any(|part| part.file.is_some()) {

@@ -39,7 +39,7 @@ pub trait RequestProtocol: Protocol {
     fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
 }
 
-/// The path of a step's request, and the rules for its cookies.
+/// The path of a step's request, and the rules for the cookies that belong to this path.
 #[derive(Clone, Debug)]
 pub(super) struct StepAddress {
     /// The path as the user typed it.
@@ -52,7 +52,7 @@ pub(super) struct StepAddress {
 }
 
 impl StepAddress {
-    /// Creates the address of `call`. `taken`: the names of the journey's values.
+    /// Creates the rules for `call`. `taken`: the names of the values that the journey takes from responses.
     pub(super) fn new(call: &HttpCall, taken: &[String], security: LinkSecurity) -> StepAddress {
         let varying = call.varying.as_ref();
         let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken_index());
@@ -79,7 +79,7 @@ impl StepAddress {
         path.unwrap_or_default()
     }
 
-    /// Returns the value of the request's `cookie` field. If it is empty, the field is not sent.
+    /// Returns the value of the request's `cookie` field. If it is empty, the request has no such field.
     ///
     /// # Errors
     /// Returns an error if the taken value at the start of the path is not a valid path.
@@ -102,8 +102,8 @@ impl StepAddress {
         })
     }
 
-    /// Stores the cookies that these fields of an answer set. `unix_ns`: the current time, in nanoseconds since the
-    /// Unix epoch.
+    /// Stores the cookies that the header fields of a response set. `unix_ns`: the current time, in nanoseconds since
+    /// the Unix epoch.
     pub(super) fn keep_cookies<'a>(
         &self,
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -204,7 +204,7 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
     }
 }
 
-/// Returns the body from which a journey takes values. `kept`: the body; `None` if it was too large to keep.
+/// Returns the body from which a journey takes values. `kept`: the decoded body; `None` if it was too large to keep.
 pub(super) fn captured_body(kept: Option<&[u8]>) -> Result<Cow<'_, [u8]>, String> {
     let kept = kept.map(Cow::Borrowed);
     kept.ok_or_else(|| {

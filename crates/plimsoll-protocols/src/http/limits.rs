@@ -8,11 +8,11 @@ use super::answers::normalize_api;
 use super::section::HttpSpec;
 use crate::http2::DEFAULT_MAX_HEAD;
 
-/// The largest body limit: body lengths are counted in 32 bits for each call.
+/// The maximum value of a body limit: body lengths are counted in 32 bits for each call.
 const MAX_BODY_LIMIT: ByteSize = ByteSize(u32::MAX as u64);
 
-/// Rewrites `call` in the form of this version: older versions wrote the only model API as a stream format, and left
-/// out defaults.
+/// Rewrites `call` in the form that this version of Plimsoll writes. Older versions wrote the only model API as a
+/// stream format, and left out defaults.
 pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
     normalize_api(&mut call);
     call.version.get_or_insert_default();
@@ -21,7 +21,7 @@ pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
     call
 }
 
-/// Resolves the largest body that a response may have, in bytes.
+/// Resolves the maximum size of a response's body, in bytes.
 pub(super) fn resolve_max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     let max_body = call.max_body.unwrap_or(MAX_BODY_LIMIT).0;
     if !(1..=MAX_BODY_LIMIT.0).contains(&max_body) {

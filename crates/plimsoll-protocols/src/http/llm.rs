@@ -1,5 +1,5 @@
 //! The flags of `plimsoll llm`, a short form of `plimsoll http` for language models; they become one streamed request.
-//! This file is long because the flags of all interfaces of models fill one body.
+//! This file is long because the flags for all model APIs together determine one request body.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,14 +36,14 @@ use crate::interface::server_query::QueryContext;
 #[cfg(feature = "targets")]
 use crate::interface::service_offer::ServiceOffer;
 
-/// The connections of an open loop over HTTP/1.1, each of which streams one response at a time.
+/// The number of connections of an open loop over HTTP/1.1, each of which streams one response at a time.
 const DEFAULT_CONNECTIONS: u32 = 100;
 /// The deadline of one call; long, because answers are streamed as they are generated.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_PROMPT: &str = "What does the load line show?";
 
-/// Load-test a language model behind OpenAI's or Anthropic's API: every answer's first token, from when its request was
-/// due.
+/// Load-test a language model behind OpenAI's or Anthropic's API: the time from when a request was due to its answer's
+/// first token.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -61,11 +61,11 @@ Example: prompts of a file, over TLS; the key comes from OPENAI_API_KEY
   plimsoll llm https://llm.example/v1 --model llama --rows prompts.csv --prompt '{{row.prompt}}' --rate 5/s --duration 60s"
 )]
 pub struct LlmFlags {
-    /// The model, as the service calls it (GET /v1/models lists them).
+    /// The name by which the service knows the model (GET /v1/models lists them).
     #[arg(short, long, value_name = "NAME")]
     model: String,
 
-    /// The API that is called: chat, completions, responses or embeddings (OpenAI's), messages (Anthropic's), or rerank
+    /// The API to call: chat, completions, responses or embeddings (OpenAI's), messages (Anthropic's), or rerank
     /// [default: chat].
     #[arg(
         long,
@@ -75,31 +75,32 @@ pub struct LlmFlags {
     )]
     api: Option<&'static LlmApi>,
 
-    /// The prompt, or @FILE or @- (stdin) that holds it, with fields such as {{seq}} or {{row.NAME}} where it varies.
+    /// The prompt, or @FILE or @- (stdin) to read it from; fields such as {{seq}} or {{row.NAME}} vary it.
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
     body: Option<String>,
 
-    /// Take prompts, or messages, and lengths of answers from a file: JSON of ShareGPT, or JSON lines or CSV with
-    /// messages, or a prompt and output_tokens.
+    /// Take prompts or messages, and lengths of answers, from a file: JSON of ShareGPT, or JSON lines or CSV with
+    /// messages, or with a prompt and output_tokens.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["body", "prompt_tokens", "rows"])]
     dataset: Option<PathBuf>,
 
     /// Generate prompts of about this many tokens, or of a random number such as 200..800, each with a different
-    /// beginning, so that no prefix cache answers for the model.
+    /// beginning, so that no prefix cache can answer for the model.
     #[arg(long, value_name = "N")]
     prompt_tokens: Option<TokenRange>,
 
-    /// Let all generated prompts begin with the same N tokens, which a prefix cache can have.
+    /// Let all generated prompts begin with the same N tokens, which a prefix cache can hold.
     #[arg(
         long, value_name = "N", requires = "prompt_tokens",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     shared_prefix_tokens: Option<u32>,
 
-    /// A document to rank, or @FILE that holds it, with fields; the prompt is the query; repeatable (rerank only).
+    /// A document to rank, or @FILE to read it from, which may have fields; the prompt is the query; repeatable (rerank
+    /// only).
     #[arg(long = "document", value_name = "TEXT")]
     documents: Vec<String>,
 
-    /// The system message before the prompt, or @FILE that holds it (chat, responses, messages).
+    /// The system message before the prompt, or @FILE to read it from (chat, responses, messages).
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
@@ -120,31 +121,31 @@ pub struct LlmFlags {
     )]
     follow_up: Vec<String>,
 
-    /// Tokens of an answer, at most, or a random number for each request such as 50..200 [default: the service's; with
-    /// messages 1024].
+    /// Maximum number of tokens of an answer, or a random number for each request such as 50..200 [default: the
+    /// service's; with messages 1024].
     #[arg(long, value_name = "N")]
     max_tokens: Option<TokenRange>,
 
-    /// More keys of the request: a JSON object, or @FILE that holds one, with fields: '{\"temperature\": 0,
+    /// More keys of the request: a JSON object, or @FILE to read one from, which may have fields: '{\"temperature\": 0,
     /// \"max_tokens\": {{row.n}}}'.
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 
-    /// Ask for whole answers in place of streams. Their tokens have no times: there are only response times and counts.
+    /// Ask for whole answers instead of streams. Their tokens have no times: there are only response times and counts.
     #[arg(long)]
     no_stream: bool,
 
-    /// Don't ask the service to count tokens (stream_options), which some refuse (chat and completions).
+    /// Don't ask the service to count tokens (stream_options), which some services refuse (chat and completions).
     #[arg(long, conflicts_with = "no_stream")]
     no_usage: bool,
 
     /// Also count the tokens of answers with this file (tokenizer.json, in the format of Hugging Face's tokenizers),
-    /// once a second, on another thread than the load's. Needs a build with the feature tokenizers.
+    /// once a second, on a thread that sends no load. Needs a build with the feature tokenizers.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
 
-    /// The variable that holds the API's key, sent as a bearer token, with messages as x-api-key; where it is not set,
-    /// none is sent [default: OPENAI_API_KEY; with messages ANTHROPIC_API_KEY].
+    /// The environment variable with the API key, sent as a bearer token, with messages as x-api-key; if it is not set,
+    /// no key is sent [default: OPENAI_API_KEY; with messages ANTHROPIC_API_KEY].
     #[arg(long, value_name = "NAME")]
     api_key_env: Option<String>,
 
@@ -152,8 +153,8 @@ pub struct LlmFlags {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
 
-    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which the server
-    /// chooses by ALPN [default: 1.1].
+    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which lets the server choose by ALPN [default:
+    /// 1.1].
     #[arg(long, value_name = "VERSION")]
     http_version: Option<HttpVersion>,
 
@@ -161,8 +162,8 @@ pub struct LlmFlags {
     #[arg(long, value_name = "SIZE")]
     max_body: Option<ByteSize>,
 
-    /// An answer counts as good when it succeeds within this, from when its request was due: KEY is
-    /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
+    /// Count an answer as good only if it succeeds within this time after its request was due: KEY is first_token
+    /// (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
     #[arg(long, value_name = "KEY=TIME", value_delimiter = ',')]
     goodput: Vec<GoodputBound>,
 
@@ -176,7 +177,7 @@ pub struct LlmFlags {
     rows: RowsSpec,
 }
 
-/// Returns the API of a name, which the parser of flags has checked.
+/// Returns the API with this name, which the flag parser has already validated.
 fn find_api(name: &str) -> Result<&'static LlmApi, String> {
     LlmApi::find(name).ok_or_else(|| format!("`{name}` is not an API"))
 }
@@ -256,7 +257,7 @@ fn with_api_path(url: &str, api: &LlmApi) -> String {
 }
 
 impl LlmFlags {
-    /// Adds the header fields that the API needs, and the API key, unless they are given.
+    /// Adds the header fields that the API needs, and the API key, except those that the user has set.
     fn add_api_fields(
         &self,
         api: &LlmApi,
@@ -341,7 +342,8 @@ impl LlmFlags {
         })
     }
 
-    /// Puts the field of a data set's messages into the body; returns its key, and the field.
+    /// Sets the messages of the body to a template field of the data set. Returns the key of the messages, and the
+    /// field.
     fn put_messages(
         &self,
         api: &LlmApi,
@@ -370,8 +372,8 @@ impl LlmFlags {
         Ok((key, field))
     }
 
-    /// Makes a prompt of about this many tokens. It begins with the shared prefix; the rest differs
-    /// between calls and between runs.
+    /// Generates a prompt of about this many tokens. It begins with the shared prefix; the rest differs between calls
+    /// and between runs.
     fn build_filler_prompt(&self, tokens: TokenRange) -> Result<String, UsageError> {
         let shared = self.shared_prefix_tokens.unwrap_or(0);
         if shared >= tokens.low {
@@ -432,7 +434,7 @@ impl LlmFlags {
             let has = |api: &LlmApi| api.has_documents;
             return Err(refuse("--document", "has no documents", has));
         }
-        // --extra may contain the documents, for services that expect them under another key.
+        // `--extra` may contain the documents, for services that expect them under another key.
         if self.documents.is_empty() && api.has_documents && self.extra.is_none() {
             return Err(UsageError::new(
                 format_args!(
@@ -454,7 +456,8 @@ impl LlmFlags {
     }
 }
 
-/// Returns the text typed after `flag`, or the content of the file if it is `@FILE`; `@-` means stdin.
+/// Returns the value of `flag` as text: the value itself, the content of the file if it is `@FILE`, or stdin if it is
+/// `@-`.
 fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());

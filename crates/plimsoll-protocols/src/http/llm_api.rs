@@ -80,7 +80,7 @@ pub(super) struct ApiKeyField {
 }
 
 impl ApiKeyField {
-    /// The key of OpenAI's API, and of services that implement it.
+    /// The field for the key of OpenAI's API, and of services that implement it.
     const BEARER: ApiKeyField = ApiKeyField {
         variable: "OPENAI_API_KEY",
         field: "authorization",
@@ -109,8 +109,8 @@ impl LlmApi {
         LLM_APIS.into_iter().find(|api| api.name == name)
     }
 
-    /// Returns the error that a response document reports, for a message; `None` if it reports none, or is not a
-    /// document of this API.
+    /// Returns the error that a response document reports, to be shown to the user; `None` if it reports none, or is
+    /// not a document of this API.
     pub(super) fn error_message(&self, document: &[u8]) -> Option<Vec<u8>> {
         let answer = (self.read_answer)(document).ok()?;
         let has_failed =
@@ -125,7 +125,7 @@ impl LlmApi {
         LLM_APIS.into_iter().map(|api| api.name)
     }
 
-    /// Returns the names of the APIs for which `has` holds, for a message.
+    /// Returns the names of the APIs that satisfy `has`, as a list for an error message.
     pub(super) fn names_with(has: impl Fn(&LlmApi) -> bool) -> String {
         let apis = LLM_APIS.into_iter().filter(|api| has(api));
         let names: Vec<String> = apis.map(|api| format!("--api {}", api.name)).collect();
@@ -147,7 +147,7 @@ impl fmt::Debug for LlmApi {
     }
 }
 
-/// How the responses of a model are read, and which of them are good.
+/// The rules by which the responses of a model are read, and by which they count as good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelAnswers {
     /// The API of the service.

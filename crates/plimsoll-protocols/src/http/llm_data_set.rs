@@ -27,10 +27,10 @@ const LIMIT_COLUMNS: [&str; 5] = [
     "max_tokens",
 ];
 
-/// The columns of a data set that requests are made of.
+/// The columns of a data set from which requests are built.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DataSetColumns {
-    /// What each request asks.
+    /// The input of each request.
     pub(super) input: DataSetInput,
     /// The template field, such as `{{row.max_tokens}}`, for the maximum number of tokens of an answer.
     pub(super) limit: Option<String>,

@@ -2,10 +2,10 @@
 
 use crate::http2::printable;
 
-/// The most bytes of a body that are compared.
+/// The maximum number of bytes of a body that are compared.
 pub(super) const MAX_COMPARED_BYTES: usize = 200;
 
-/// The pages that file servers send for a missing file.
+/// The pages that file servers send instead of a missing file.
 #[derive(Debug)]
 pub(super) struct MissingPage {
     /// The possible beginnings of these pages.
@@ -13,7 +13,7 @@ pub(super) struct MissingPage {
 }
 
 impl MissingPage {
-    /// Creates the pages for the path of a request, which must begin with a slash.
+    /// Creates the pages that servers send for a missing file at `path`, which must begin with a slash.
     pub(super) fn for_path(path: &str) -> MissingPage {
         let file = path.strip_prefix('/').unwrap_or(path);
         MissingPage {

@@ -42,7 +42,7 @@ use crate::http2::{
     put_literal,
 };
 
-/// The longest header block that is remembered, in bytes.
+/// The maximum length of a header block that is remembered, in bytes.
 const MAX_REMEMBERED_BLOCK: usize = 255;
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
         let pseudo = (varying_method, varying.path.as_ref());
         VaryingFields::new(&varying.variation, pseudo, &varying.headers)
     });
-    // A varying path is not part of the constant fields; it is written after them.
+    // A varying path is written after the constant fields, so it is not one of them.
     let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
     if !path_varies {
         fields.push((":path", path));
@@ -235,7 +235,7 @@ pub struct Http2Response {
     /// The outcome according to the head.
     outcome: Outcome,
     has_head: bool,
-    /// The `content-length`, if the response has one that applies to its body.
+    /// The value of `content-length`, if the response has one that applies to its body.
     length: Option<u32>,
 }
 
@@ -303,7 +303,7 @@ impl HttpCalls {
         if decoded.has_changed_table {
             self.memo.clear();
         }
-        // Journeys need the fields of every head, so their heads are always decoded.
+        // Journeys take values from the fields of every head, so their heads are always decoded and not remembered.
         let is_needed = checks.captures_head;
         if decoded.is_steady && head.outcome.is_ok() && !is_needed {
             // Blocks of failures are not remembered, since the failure text needs their fields.
@@ -448,7 +448,7 @@ impl Http2Driver {
         }
     }
 
-    /// Ends a stream as a success if it has not failed and `wanted` returns true for its inspector.
+    /// Ends a stream as a success if it has not failed so far and `wanted` returns true for its inspector.
     fn end_stream(
         &mut self,
         id: u32,

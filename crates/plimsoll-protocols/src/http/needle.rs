@@ -1,5 +1,5 @@
-//! Searches for a text in bytes that arrive in pieces, with the Knuth-Morris-Pratt automaton, which keeps only one
-//! number between pieces.
+//! Searches for a text in bytes that arrive in pieces. The Knuth-Morris-Pratt automaton needs to keep only one number
+//! between pieces.
 
 /// A text to search for.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@ pub(crate) fn is_valid_in_path(text: &str) -> bool {
     is_visible(text) && !text.contains('#')
 }
 
-/// Returns the message for a text that is not a path, with a corrected version.
+/// Returns the error message for a text that is not a path, with a suggested correction.
 pub(crate) fn invalid_path_message(text: &str) -> String {
     let text = redaction::mask_urls(text);
     let mut encoded = String::new();
@@ -55,7 +55,7 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
             TemplatePart::Field(field) => {
                 let column = match &field.source {
                     FieldSource::Row(column) => column,
-                    // The value is known only during the run, and is checked then.
+                    // The value is not known before the run, and is checked then.
                     FieldSource::Taken(_) => continue,
                     _ if nth == 0 => return Err(invalid_path_message("{{…}}")),
                     _ => continue,
@@ -64,7 +64,7 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
                 if !column.values().all(|value| begins(&value)) {
                     return Err(invalid_path_message("{{…}}"));
                 }
-                // An empty value leaves the path as it is without the field.
+                // An empty value is valid, except at the beginning of the path.
                 let bad = |value: &Cow<'_, str>| {
                     if value.is_empty() {
                         nth == 0

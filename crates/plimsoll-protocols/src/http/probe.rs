@@ -14,10 +14,10 @@ use super::section::HttpSpec;
 use crate::interface::server_query::QueryContext;
 use crate::interface::service_offer::{OfferDetail, OfferedCall, ServiceOffer, candidate_urls};
 
-/// The timeout of a connection attempt, and of the response to a request.
+/// The time limit for a connection attempt, and for the response to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The largest description that is read, in bytes.
+/// The maximum size of a description that is read, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 20;
 
 /// Usual paths of descriptions, most common first.

@@ -39,8 +39,9 @@ struct RedirectAnswer {
     location: String,
 }
 
-/// Sends the request of `plan`, which was resolved from `spec`, once. If the response is a redirect, changes `spec` to
-/// call its location, without credentials if that has another origin. Returns `None` if the response is not a redirect.
+/// Sends one request of `plan`, which was resolved from `spec`. If the response is a redirect, changes `spec` to call
+/// its location, without the credentials if the location has another origin. Returns `None` if the response is not a
+/// redirect.
 ///
 /// # Errors
 /// When the server can't be reached, or when the redirect can't be followed: the message says what to type instead.
@@ -188,11 +189,11 @@ fn remove_dot_segments(whole: &str) -> String {
     format!("/{}{query}", kept.join("/"))
 }
 
-/// The response to a request before a load.
+/// The response to a request that is sent before the load.
 pub(super) struct ProbeAnswer {
     pub(super) status: u16,
     location: Option<String>,
-    /// The beginning of the body, up to the limit of the request.
+    /// The beginning of the body, up to the request's limit.
     pub(super) body: Vec<u8>,
 }
 

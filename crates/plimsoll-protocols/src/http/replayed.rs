@@ -33,7 +33,7 @@ pub(super) struct ReplayedCall {
     has_bodies: bool,
 }
 
-/// Returns whether each call has the path of its line, because neither the plan nor the target has a path.
+/// Returns whether each call gets its path from its line, because neither the plan nor the target sets one.
 fn has_line_paths(spec: &Spec, call: &HttpSpec, rows: Option<&Rows>) -> bool {
     let in_url = spec.target.as_deref().and_then(call_path);
     let has_own = call.path.as_deref().is_some_and(|path| path != LINE_PATH)
@@ -58,8 +58,8 @@ pub(super) fn resolve_path(
     }
 }
 
-/// Returns the call with the methods, header fields and bodies of the lines; `None` if the lines set only paths, or
-/// nothing. Reports lines that the call can't send unchanged.
+/// Returns the call with the methods, header fields and bodies of the lines. Returns `None` if the lines set at most
+/// the path. Reports lines that the call can't send unchanged.
 pub(super) fn resolve_replayed_call(
     problems: &mut Problems,
     spec: &Spec,
@@ -126,7 +126,7 @@ pub(super) fn resolve_replayed_call(
             (Some(_), Some(_)) => {
                 check_mixed_methods(problems, &methods);
                 replayed.parts.method = problems.ok_or_report(REPLAY_KEY, parse(LINE_METHOD));
-                // A placeholder for the checks; each line sets its own method.
+                // GET is a placeholder for the checks: each line sets its own method.
                 Some("GET".to_owned())
             }
             (None, _) => call.method.clone().filter(|method| method != LINE_METHOD),
@@ -136,7 +136,7 @@ pub(super) fn resolve_replayed_call(
 }
 
 impl ReplayedCall {
-    /// Completes the resolved call.
+    /// Sets the parts of the resolved call that differ from line to line.
     pub(super) fn apply(mut self, call: &mut HttpCall, typed: &HttpSpec) {
         let parts = &self.parts;
         if parts.method.is_none() && parts.headers.is_none() && !self.has_bodies {
@@ -158,7 +158,7 @@ impl ReplayedCall {
     }
 }
 
-/// Returns the methods of the lines; `None` if one of them is not a method.
+/// Returns the different methods of the lines; `None` if one of them is invalid.
 fn distinct_methods(
     problems: &mut Problems,
     column: Option<&Arc<RowColumn>>,

@@ -102,7 +102,7 @@ impl ReplayedParts {
     }
 }
 
-/// Returns whether requests with this method have a `content-length` even without a body (RFC 9110, 8.6).
+/// Returns whether a request with this method has a `content-length` even if it has no body (RFC 9110, 8.6).
 pub(super) fn expects_body(method: &[u8]) -> bool {
     matches!(method, b"POST" | b"PUT" | b"PATCH")
 }

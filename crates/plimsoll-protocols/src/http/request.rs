@@ -136,7 +136,7 @@ impl EncodedHead {
     }
 }
 
-/// The parts of the next request that the user's scenario sets.
+/// The parts of the next request that the user's scenario has set.
 #[derive(Debug, Default)]
 pub(super) struct GivenParts {
     /// The body; `None` means the prepared body.
@@ -151,7 +151,7 @@ pub(super) struct EncodedRequest {
     /// The head, or the whole request if nothing varies.
     head: EncodedHead,
     body: Vec<u8>,
-    /// Whether bodies have a length prefix, also varying ones.
+    /// Whether all bodies have a length prefix, including those that vary.
     has_prefix: bool,
     varying: Option<VaryingHttp>,
     replayed: Option<ReplayedParts>,
@@ -278,7 +278,7 @@ impl EncodedRequest {
     }
 }
 
-/// The request that opens a WebSocket, whose constant parts are encoded.
+/// The encoded constant parts of the request that opens a WebSocket.
 #[derive(Debug)]
 pub(super) struct EncodedUpgrade {
     head: EncodedHead,
@@ -309,7 +309,7 @@ impl EncodedUpgrade {
         self.varying.as_ref()?.trace_ids()
     }
 
-    /// Appends the request of socket `number`, with the `handshake` fields.
+    /// Appends the request of socket `number`. `handshake`: the header fields of the WebSocket handshake.
     pub(super) fn write(
         &self,
         number: u64,
@@ -320,7 +320,8 @@ impl EncodedUpgrade {
         self.write_with((number, unix_ns), &[], handshake, out);
     }
 
-    /// Appends the request of socket `number` at `unix_ns`, with the values that a journey has taken.
+    /// Appends the request of socket `number` at `unix_ns`. `taken`: the values that a journey has taken from
+    /// responses.
     pub(super) fn write_with(
         &self,
         (number, unix_ns): (u64, u64),

@@ -73,12 +73,13 @@ impl CallSection for HttpSpec {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
-    /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each client gets its own.
+    /// Gives each client a connection of its own if clients that share an HTTP/1.1 connection or a WebSocket would only
+    /// queue.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if self.calls_per_user().is_none() && would_queue(load, self.version) {
             load.connections = load.clients;
         }
-        // A stream with a set duration gets the default deadline in addition to it.
+        // The default deadline of a stream with a set duration counts from the end of that duration.
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
             let deadline = OptionalPeriod::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
@@ -119,7 +120,7 @@ impl CallSection for HttpSpec {
 
     fn calls_per_user(&self) -> Option<u32> {
         if self.journey_steps().is_some() {
-            // Journeys vary in their number of calls, so each one counts as one call.
+            // The number of calls differs between journeys, so a journey counts as one call.
             return Some(1);
         }
         if let Some(talk) = &self.conversation {
@@ -156,10 +157,10 @@ impl CallSection for HttpSpec {
 /// Writes the defaults into the section.
 fn write_defaults(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
-    // The deadline is in the load's section.
+    // The deadline is written to the `[load]` section instead.
     spec.deadline = None;
     if call.journey.is_some() {
-        // The requests of a journey are in its steps.
+        // The steps of a journey contain its requests, so the section has none.
         return;
     }
     spec.method = Some(call.method.clone());
@@ -169,7 +170,7 @@ fn write_defaults(spec: &mut HttpSpec, call: &HttpCall) {
     } else {
         escape_template(&call.path)
     });
-    // Opening a WebSocket always expects status 101, so no statuses are written.
+    // A call that opens a WebSocket always expects status 101, so no statuses are written.
     if call.socket.is_none() {
         let statuses = call.expect.iter();
         let spec_of = |&(from, to): &(u16, u16)| StatusSpec { from, to };

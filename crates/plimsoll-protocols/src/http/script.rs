@@ -17,7 +17,7 @@ pub struct FrameScripts {
 
 /// One call of a user.
 struct ScriptedCall {
-    /// The frames that the call sends; only the last one has a response.
+    /// The indices of the frames that the call sends; only the last frame has a response.
     frames: Range<usize>,
     pace: Duration,
 }
@@ -57,7 +57,7 @@ impl Scenario for FrameScripts {
     }
 
     fn replaces_connections(&self) -> bool {
-        // The server's state for a user is lost with the socket.
+        // Sockets are kept: with a new socket, the user would lose its state at the server.
         false
     }
 

@@ -1,4 +1,4 @@
-//! `[call.http]` and the flags of `plimsoll http`: a request over HTTP, as typed.
+//! `[call.http]` and the flags of `plimsoll http`: a request over HTTP, in the form that users write.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,16 +19,16 @@ use crate::journey::StepSpec;
 #[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSpec {
-    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which the server
-    /// chooses by ALPN [default: 1.1].
+    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which lets the server choose by ALPN
+    /// [default: 1.1].
     #[arg(id = "http_version", long = "http-version", value_name = "VERSION")]
     pub version: Option<HttpVersion>,
 
-    /// The method [default: GET, with a body POST].
+    /// The method [default: GET, or POST if there is a body].
     #[arg(short = 'X', long)]
     pub method: Option<String>,
 
-    /// Path and query, which may have fields. Default: the target URL's, or `/`.
+    /// Path and query, which may contain fields. Default: those of the target URL, or `/`.
     #[arg(skip)]
     pub path: Option<String>,
 
@@ -42,12 +42,13 @@ pub struct HttpSpec {
     #[serde(skip)]
     pub(super) typed_headers: Vec<String>,
 
-    /// Header fields, whose values may have fields.
+    /// Header fields; their values may contain template fields.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
 
-    /// Send the names of header fields as they are typed, over HTTP/1.1 [default: in lower case, as HTTP/2 has them].
+    /// Over HTTP/1.1, keep the case in which the names of header fields are written [default: lower case, as in
+    /// HTTP/2].
     #[arg(long, action = ArgAction::SetTrue)]
     pub typed_names: Option<bool>,
 
@@ -65,7 +66,7 @@ pub struct HttpSpec {
     pub body_file: Option<PathBuf>,
 
     /// A part of a form (multipart/form-data), NAME=VALUE or NAME=@FILE; `;type=TYPE` and `;filename=NAME` may follow;
-    /// repeatable. Values may have fields, files are sent as they are.
+    /// repeatable. Values may have fields; files are sent unchanged.
     #[arg(id = "form", short = 'F', long = "form", value_name = "NAME=VALUE")]
     #[serde(skip)]
     pub(super) typed_form: Vec<String>,
@@ -96,8 +97,8 @@ pub struct HttpSpec {
     #[serde(skip)]
     pub(super) typed_expect_headers: Vec<String>,
 
-    /// Header fields that an answer must have, with these values; a list names several of one name, all of which must
-    /// be there.
+    /// Header fields that an answer must have, with these values; a list contains several values of one name, all of
+    /// which must be there.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub expect_headers: BTreeMap<String, ExpectedValues>,
@@ -106,19 +107,19 @@ pub struct HttpSpec {
     #[arg(long, value_name = "TEXT")]
     pub expect_body: Option<String>,
 
-    /// The exact size of an answer's body, as it is received; another one fails with BODY_LENGTH.
+    /// The exact size of an answer's body as received; any other size fails with BODY_LENGTH.
     #[arg(long, value_name = "SIZE")]
     pub expect_size: Option<ByteSize>,
 
-    /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), openai
-    /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages: grpc-web or connect,
-    /// whose requests carry the body as a message, too.
+    /// The answer consists of events: sse (server-sent events), ndjson (one JSON document per line), openai
+    /// (server-sent events with tokens, as `plimsoll llm` reads them); or of messages: grpc-web or connect, whose
+    /// requests also send the body as a message.
     #[arg(long, value_name = "FORMAT")]
     pub stream: Option<StreamSpec>,
 
     /// The API of a language model, whose answers stream tokens: `chat`, `completions`, `responses` (OpenAI) or
-    /// `messages` (Anthropic). With `stream = false` they come as a whole, and tokens have no times, as with
-    /// `embeddings` and `rerank`.
+    /// `messages` (Anthropic). With `stream = false`, and with `embeddings` and `rerank`, answers are not streamed, and
+    /// tokens have no times.
     #[arg(skip)]
     pub api: Option<String>,
 
@@ -132,8 +133,8 @@ pub struct HttpSpec {
     #[arg(long, value_name = "EVENT")]
     pub stream_error: Option<String>,
 
-    /// End a stream of events, or the messages of a WebSocket, after this time, as a success: for those that have no
-    /// end of their own. The time counts from the head of the answer, on a WebSocket from the frame.
+    /// End a stream of events, or the messages of a WebSocket, after this time, as a success, if it has no end of its
+    /// own. The time counts from the head of the answer, on a WebSocket from the frame.
     #[arg(
         help = "End a stream of events after this time, as a success: for streams that have no end of their own",
         long,
@@ -146,8 +147,8 @@ pub struct HttpSpec {
     #[arg(long, action = ArgAction::SetTrue)]
     pub compressed: Option<bool>,
 
-    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for what is unpacked, and for
-    /// whole answers of a model].
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for decompressed answers, and
+    /// for whole answers of a model].
     #[arg(long, value_name = "SIZE")]
     pub max_body: Option<ByteSize>,
 
@@ -168,7 +169,7 @@ pub struct HttpSpec {
     #[arg(skip)]
     pub goodput: Option<GoodputSpec>,
 
-    /// Each user makes several such calls, and each carries the conversation so far.
+    /// Each user makes several of these calls, and each request contains the conversation so far.
     #[arg(skip)]
     pub conversation: Option<ConversationSpec>,
 
@@ -177,7 +178,7 @@ pub struct HttpSpec {
     pub websocket: Option<WebSocketSpec>,
 
     /// The steps of a journey, which plans write as `[[steps]]`: requests that each user makes one after another, and
-    /// whose answers give values to later ones. The other keys here are their defaults.
+    /// whose answers give values to later requests. The other keys here are defaults for the steps.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
 }
@@ -228,7 +229,7 @@ impl HttpSpec {
     }
 }
 
-/// The format of a stream, or `false`: a model answers in one piece.
+/// The format of a stream, or `false` for a model that answers in one piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSpec {
     /// The name of a format.
@@ -269,13 +270,13 @@ impl<'de> Deserialize<'de> for StreamSpec {
 pub struct FormPartSpec {
     /// The field's name.
     pub name: String,
-    /// Its value, which may have fields.
+    /// The field's value, which may contain template fields.
     pub value: Option<String>,
-    /// In place of `value`: the file that holds it, which is sent as it is.
+    /// In place of `value`: a file, which is sent unchanged.
     pub file: Option<PathBuf>,
-    /// The name of the file to send. Default: the last part of `file`; none of a value.
+    /// The file name to send. Default: the last part of `file`; a `value` has none.
     pub filename: Option<String>,
-    /// The content type of the part. Default: application/octet-stream of a file; none of a value.
+    /// The content type of the part. Default: application/octet-stream for a file; a `value` has none.
     pub content_type: Option<String>,
 }
 
@@ -299,35 +300,35 @@ impl ExpectedValues {
     }
 }
 
-/// The WebSocket that a request opens. The answer consists of messages: the first one, or all up to the one that
-/// `stream_until` names.
+/// The WebSocket that a request opens. The answer consists of messages: the first one, or all messages up to the one
+/// that `stream_until` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebSocketSpec {
-    /// Offer this subprotocol, or those of a list, of which the server must take one. Default: none.
+    /// Offer this subprotocol, or the subprotocols of a list; the server must accept one. Default: none.
     pub subprotocol: Option<MetadataSpec>,
     /// Send binary frames. Default: text.
     pub binary: Option<bool>,
-    /// The message that the server sends by itself on each socket, and that is awaited before the first call: "any",
-    /// the whole of it, or contains:TEXT. Default: if a message came on sockets that were opened before the load, one
-    /// is awaited on later sockets, for at most 1s.
+    /// A message that the server sends on its own on each socket, and that is awaited before the first call: "any", its
+    /// whole text, or contains:TEXT. Default: if sockets that were opened before the load received a message, later
+    /// sockets also await one, for at most 1s.
     pub welcome: Option<String>,
-    /// A frame that is sent once on each socket, before its first call. It may have fields, which go by the number of
+    /// A frame that is sent once on each socket, before its first call. It may contain fields, which get the number of
     /// the socket.
     pub greeting: Option<String>,
-    /// In place of the body: what each user sends, over a socket of its own.
+    /// In place of the body: the frames that each user sends over its own socket.
     pub script: Option<Vec<FrameSpec>>,
 }
 
-/// Calls of each user that follow from each other: a turn's request carries the messages so far, the
-/// service's answers included. Users pause for `load.think` between an answer and their next turn.
+/// Several calls of each user: each request contains the earlier messages, including the service's answers. Users pause
+/// for `load.think` between an answer and their next turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConversationSpec {
-    /// Calls of a user.
+    /// The number of calls of a user.
     pub turns: Option<u32>,
-    /// The prompts of the turns after the first, in order, with fields. Default: the last message of the
-    /// request, anew.
+    /// The prompts of the turns after the first, in order, which may contain fields. Default: the last message of the
+    /// request, rendered again.
     pub follow_ups: Option<Vec<String>>,
 }
 
@@ -335,7 +336,7 @@ pub struct ConversationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FrameSpec {
-    /// The frame's content. It may have fields.
+    /// The frame's content, which may contain fields.
     pub body: Option<String>,
     /// The file that holds the content.
     pub body_file: Option<PathBuf>,
@@ -355,7 +356,7 @@ impl FrameSpec {
     /// Reads a file of frames: a TOML document with a table `[[frames]]` for each.
     ///
     /// # Errors
-    /// When the text is not such a document, or has no frames.
+    /// When the text is not a TOML document of this form, or has no frames.
     pub fn parse_script(text: &str) -> Result<Vec<FrameSpec>, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

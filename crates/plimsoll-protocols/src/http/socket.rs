@@ -31,13 +31,13 @@ use super::request::{EncodedUpgrade, FramePayload, HttpRequest};
 use crate::shared::clock_origin::ClockOrigin;
 use crate::shared::xorshift::Xorshift;
 
-/// The largest message if the plan sets no limit, in bytes.
+/// The maximum size of a message if the plan sets no limit, in bytes.
 const DEFAULT_MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// How long a welcome message is awaited if it is unknown whether the server sends one.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The most failure texts reported on one connection.
+/// The maximum number of failure texts that are reported on one connection.
 const MAX_DETAILS: usize = 3;
 
 struct SocketShared {
@@ -53,8 +53,8 @@ struct SocketShared {
     sockets_opened: AtomicU64,
     /// Whether a call has been started on any socket.
     has_begun_calls: AtomicBool,
-    /// Whether the server sent a message before the first call. If so, sockets that are opened later wait up to
-    /// [`WELCOME_TIMEOUT`] for one.
+    /// Whether the server sent a message before the first call. If so, sockets that are opened later wait for one, for
+    /// at most [`WELCOME_TIMEOUT`].
     server_speaks_first: AtomicBool,
     unix_zero: ClockOrigin,
 }
@@ -162,7 +162,8 @@ impl Protocol for SocketProtocol {
 enum WebSocketState {
     /// Waiting for the response to the upgrade; contains the bytes received so far.
     Upgrading(Vec<u8>),
-    /// Waiting for the server's welcome message, until this time if it is not certain that it comes.
+    /// Waiting for the server's welcome message. With a time, the driver stops waiting then, because it is not certain
+    /// that a message comes.
     Welcoming(Option<Time>),
     Open,
     /// Closed by either side.
@@ -193,7 +194,7 @@ pub struct SocketDriver {
     random: Xorshift,
     reader: WebSocketReader,
     call: Option<FrameCallInFlight>,
-    /// The frames that the next call sends.
+    /// The indices of the frames that the next call sends.
     next_frames: Range<usize>,
     is_draining: bool,
     scratch: Vec<u8>,
@@ -424,7 +425,7 @@ impl Driver for SocketDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // The response to the cancelled call could not be told from the response to the next call.
+        // The socket is not used again, because the next call could mistake the cancelled call's response for its own.
         self.call = None;
         self.is_draining = true;
     }

@@ -8,8 +8,8 @@ use plimsoll_model::Outcome;
 const MIN_STATUS: u16 = 200;
 const MAX_STATUS: u16 = 599;
 
-/// Returns the outcome of an unexpected status: the status's own, or that of its class. `retry_after`: the value of the
-/// `retry-after` field (RFC 9110 §10.2.3).
+/// Returns the outcome of an unexpected status; a status without an outcome of its own has the outcome of its class.
+/// `retry_after`: the value of the `retry-after` field (RFC 9110 §10.2.3).
 pub(super) fn outcome_from_status(status: u16, retry_after: Option<&[u8]>) -> Outcome {
     static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
         (MIN_STATUS..=MAX_STATUS)

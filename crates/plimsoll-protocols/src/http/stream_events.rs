@@ -1,4 +1,4 @@
-//! Handles the events of a streamed response: counts them, reads the tokens of a model, and settles the call.
+//! Handles the events of a streamed response: counts them, reads the tokens of a model, and decides the call's outcome.
 //!
 //! `content` creates a handler for each received piece of a body.
 
@@ -15,7 +15,7 @@ use super::lenient_json;
 use super::llm_api::LlmApi;
 use super::tokens::{AnswerChunk, TokenCounts};
 
-/// The state of reading the tokens of a response.
+/// The tokens of a response that have been read so far.
 #[derive(Debug, Default)]
 pub(super) struct TokenState {
     /// Whether some text has arrived.

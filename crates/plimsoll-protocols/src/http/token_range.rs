@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-/// The most tokens of a prompt or an answer.
+/// The maximum number of tokens of a prompt or an answer.
 const MAX_TOKENS: u32 = 1_000_000;
 
 /// A range of token counts, from `low` to `high` inclusive; each request draws one uniformly.

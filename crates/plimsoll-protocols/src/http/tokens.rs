@@ -1,4 +1,4 @@
-//! The content of a model's events: tokens, the service's own token counts, finish reasons and errors.
+//! The content of a model's events: texts, the service's own token counts, finish reasons and errors.
 //!
 //! Each API of `llm_api` reads its events into an [`AnswerChunk`], which `content` handles.
 
@@ -13,7 +13,7 @@ use super::lenient_json::{
     AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, read_value, skip,
 };
 
-/// The most choices that one request may ask for.
+/// The maximum number of choices that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
 
 /// Parses JSON leniently: a value of an unexpected type is ignored.
@@ -58,7 +58,7 @@ impl<'a> AnswerChunk<'a> {
         }
     }
 
-    /// Returns the explanation of a failure, or `event`, the bytes of the event, if there is none.
+    /// Returns the explanation of a failure; if there is none, `event`, the bytes of the event.
     pub(super) fn explanation_or<'b>(&'b self, event: &'b [u8]) -> &'b [u8] {
         match self.explanation.as_bytes() {
             [] => event,
@@ -154,7 +154,7 @@ impl TokenCounts {
         counts.iter().any(Option::is_some).then_some(self)
     }
 
-    /// Returns the counts, with missing ones filled in from an earlier event of the same response.
+    /// Returns these counts; counts that are missing are taken from an earlier event of the same response.
     pub(super) fn or_earlier(self, earlier: TokenCounts) -> TokenCounts {
         TokenCounts {
             // Some services report 0 prompt tokens in the first event, others in the last, and an event may have only
@@ -166,8 +166,8 @@ impl TokenCounts {
         }
     }
 
-    /// Converts to the engine's type. `streams_thoughts`: whether reasoning is streamed; if not, its tokens are
-    /// excluded from times between tokens.
+    /// Converts the counts to the engine's type. `streams_thoughts`: whether reasoning is streamed; if not, its tokens
+    /// are excluded from times between tokens.
     pub(super) fn usage(self, streams_thoughts: bool) -> TokenUsage {
         let answer = self.answer.unwrap_or(0);
         let hidden = if streams_thoughts {

@@ -7,7 +7,7 @@ use plimsoll_wire::http1::{
 
 use crate::shared::frame_trace::{DirectionTrace, unreadable_line};
 
-/// The largest head that is traced, in bytes.
+/// The maximum size of a head that is traced, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// The tracer of both directions of one connection; it does not affect the connection.

@@ -13,7 +13,7 @@ use crate::interface::protocol_module::{
     EnvLookup, ProtocolCommand, UsageError, split_text_or_file,
 };
 
-/// Load-test a WebSocket service: frames that are sent, and the time to the messages that answer them.
+/// Load-test a WebSocket service: sent frames, and the time until the messages that answer them.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -27,13 +27,12 @@ Example: 10 users a second, each with the frames of a file over a socket of its 
   plimsoll ws ws://localhost:9001/chat --script frames.toml --think 500ms --rate 10/s --duration 30s"
 )]
 pub struct WsFlags {
-    /// The frame that a call sends, or @FILE or @- (stdin) that holds it.
+    /// The frame that a call sends, or @FILE or @- (stdin) to read it from.
     #[arg(short = 'd', long = "data", value_name = "FRAME")]
     body: Option<String>,
 
-    /// A TOML file of `[[frames]]` that each user sends in place of --data, over a socket of its own, one answer
-    /// after another: body or body_file, with binary, answer, until, expect and pace; --think is the pace of the
-    /// others.
+    /// A TOML file of `[[frames]]` that each user sends in place of --data, over its own socket, one answer after
+    /// another. Keys: body or body_file, binary, answer, until, expect and pace; --think is the default of pace.
     #[arg(
         id = "websocket.script",
         long = "script",
@@ -46,14 +45,14 @@ pub struct WsFlags {
     #[arg(id = "websocket.binary", long = "binary")]
     binary: bool,
 
-    /// A frame that is sent once on each socket, before its first call; it may have fields, which go by the number of
-    /// the socket.
+    /// A frame that is sent once on each socket, before its first call; it may have fields, which get the number of the
+    /// socket.
     #[arg(long, value_name = "FRAME")]
     greeting: Option<String>,
 
-    /// The message that the server sends by itself on each socket, and that is awaited before the first call: any, the
-    /// whole of it, or contains:TEXT [default: if one came on sockets that were opened before the load, one is awaited
-    /// on later sockets, for at most 1s].
+    /// A message that the server sends on its own on each socket, and that is awaited before the first call: any, its
+    /// whole text, or contains:TEXT [default: if sockets that were opened before the load received one, later sockets
+    /// also await one, for at most 1s].
     #[arg(id = "websocket.welcome", long = "welcome", value_name = "MESSAGE")]
     welcome: Option<String>,
 
@@ -65,7 +64,7 @@ pub struct WsFlags {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Offer this subprotocol; $NAME is taken from the environment; repeatable. The server must take one.
+    /// Offer this subprotocol; $NAME is taken from the environment; repeatable. The server must accept one.
     #[arg(
         id = "websocket.subprotocol",
         long = "subprotocol",
@@ -73,7 +72,7 @@ pub struct WsFlags {
     )]
     subprotocols: Vec<String>,
 
-    /// Offer to have messages compressed (permessage-deflate).
+    /// Offer to compress messages (permessage-deflate).
     #[arg(long)]
     compressed: bool,
 
@@ -81,11 +80,11 @@ pub struct WsFlags {
     #[arg(long, value_name = "TEXT")]
     expect_body: Option<String>,
 
-    /// The message that ends an answer: the whole of it, or contains:TEXT [default: the first message].
+    /// The message that ends an answer: its whole text, or contains:TEXT [default: the first message].
     #[arg(long = "until", value_name = "MESSAGE")]
     stream_until: Option<String>,
 
-    /// End an answer after this time, as a success: for messages that come without end.
+    /// End an answer after this time, as a success: for a series of messages that has no end.
     #[arg(long, value_name = "TIME")]
     stream_duration: Option<Period>,
 
@@ -142,7 +141,7 @@ impl ProtocolCommand for WsFlags {
     }
 }
 
-/// Converts subprotocols as typed: one may be secret, and is then taken from the environment.
+/// Converts the subprotocols in flags. A secret name is written as `$NAME`, and taken from the environment.
 fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
     let one = |typed: &String| MetadataSpec::from_flag(typed);
     match typed {
@@ -152,7 +151,7 @@ fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
     }
 }
 
-/// Reads the frames of a file.
+/// Reads a script of frames from a file.
 fn script(path: &Path) -> Result<Vec<FrameSpec>, UsageError> {
     let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
     read.and_then(|text| FrameSpec::parse_script(&text))

@@ -12,7 +12,7 @@ use super::{Connection, DriverEffects, StreamCalls};
 /// The outcome if the server uses another protocol, or another version of HTTP.
 pub(crate) const NOT_HTTP2: Outcome = Outcome::coded("NOT_HTTP2");
 
-/// The longest excerpt of the first line from a peer that does not use HTTP/2, in bytes.
+/// The maximum length of the excerpt from the first line of a peer that does not use HTTP/2, in bytes.
 const MAX_SHOWN_BYTES: usize = 80;
 
 impl<C: StreamCalls> Connection<C> {
@@ -149,8 +149,8 @@ impl<C: StreamCalls> Connection<C> {
     pub(super) fn check_first_bytes(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
         let mut start = self.http2.partial().to_vec();
         start.extend_from_slice(&input[..input.len().min(MAX_SHOWN_BYTES)]);
-        // A short line of text may continue, so the error waits for more of it. Other bytes, such as a TLS alert, cause
-        // the error at once.
+        // A short line of text may be incomplete, so the error waits for more bytes. Other bytes, such as a TLS alert,
+        // cause the error at once.
         let is_whole = start.len() >= FrameHeader::LEN
             || start.contains(&b'\n')
             || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));

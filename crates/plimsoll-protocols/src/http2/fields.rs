@@ -30,7 +30,7 @@ impl RequestBlock {
         }
     }
 
-    /// Creates a block that is written completely before the varying fields.
+    /// Creates a block from encoded fields, all of which are written before the varying fields.
     pub(crate) fn pseudo_only(bytes: Vec<u8>) -> RequestBlock {
         RequestBlock {
             pseudo_end: bytes.len(),
@@ -55,7 +55,7 @@ type PseudoField = (&'static str, Box<[u8]>, Template);
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
     variation: Variation,
-    /// Those of `:method` and `:path` that vary.
+    /// The pseudo-header fields that vary: `:method`, `:path` or both.
     pseudo: Box<[PseudoField]>,
     /// The varying regular fields, each with its encoded name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,

@@ -4,7 +4,7 @@ use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::spec::Problems;
 use plimsoll_wire::http2::MAX_HEADER_LIST_BYTES;
 
-/// The largest limit that a plan may set. A connection buffers a whole header block.
+/// The maximum value of the limit in a plan: a connection buffers a whole header block.
 const MAX_HEAD_LIMIT: ByteSize = ByteSize(16 << 20);
 
 /// The limit if the plan sets none.

@@ -1,8 +1,8 @@
 //! A cache of decoded header blocks.
 //!
-//! A steady block ([`plimsoll_wire::hpack::DecodedBlock`]) depends on its bytes alone until another block
-//! changes the dynamic table. A server's blocks soon become steady and repeat, so the last few are kept with
-//! their meaning and recognised by comparing bytes.
+//! The meaning of a steady block ([`plimsoll_wire::hpack::DecodedBlock`]) depends only on its bytes, until another
+//! block changes the dynamic table. A server's blocks soon become steady and repeat. So the last few blocks are stored
+//! with their meaning, and recognised by comparing bytes.
 
 use plimsoll_engine::structures::prefetch::prefetch;
 

@@ -49,7 +49,7 @@ pub(crate) use self::text::{printable, printable_lines};
 pub use self::trace::Http2FrameTracer;
 use crate::shared::detail_budget::DetailBudget;
 
-/// The error text for a header block that is well-formed but over our limit.
+/// The error text for a header block that is well-formed but exceeds our limit.
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
 
 /// Received bytes after which the connection's window is replenished: a quarter of the window.
@@ -93,7 +93,7 @@ pub trait StreamCalls: Debug + Sized {
     /// Prepares the request of call `number`. Called only if requests vary.
     fn prepare(&mut self, _number: u64, _now: Time) {}
 
-    /// Appends the header fields that only the prepared call has.
+    /// Appends the header fields that belong only to the prepared call.
     fn write_own_fields(&self, _block: &mut Vec<u8>) {}
 
     /// Returns the values taken from earlier responses, for the varying fields of the prepared call.
@@ -114,7 +114,7 @@ pub trait StreamCalls: Debug + Sized {
     ) {
     }
 
-    /// Replaces [`Connection::send_blocked`] if bodies are streamed.
+    /// Sends the bodies of blocked streams in place of [`Connection::send_blocked`], if bodies are streamed.
     fn send_blocked_streams(_connection: &mut Connection<Self>, _out: &mut Vec<u8>) {}
 
     /// Handles complete responses at the front of `input`, and returns the bytes after them.
@@ -162,7 +162,7 @@ pub trait StreamCalls: Debug + Sized {
 
     fn call_progress(&self, stream: &CallStream<Self::Answer>) -> CallProgress;
 
-    /// Returns the outcome of a call that the server reset with this code.
+    /// Returns the outcome of a call whose stream the server has reset with this code.
     fn reset_outcome(code: ErrorCode) -> Outcome;
 
     /// See [`Driver::prefetch`].
@@ -202,7 +202,7 @@ pub struct Connection<C: StreamCalls> {
     pub(crate) http2: http2::Http2Connection<ClientRole>,
     pub(crate) streams: CallStreams<C::Answer>,
     peer_table: PeerTable,
-    /// Payload bytes that were not sent as part of a prepared request, such as bytes that waited for a window.
+    /// Payload bytes that were sent apart from a prepared request, such as bytes that waited for a window.
     pub(crate) payload_bytes: u64,
     /// Whether some blocked streams wait for room in the output buffer.
     pub(crate) held_back: bool,

@@ -131,7 +131,7 @@ impl<C: StreamCalls> Connection<C> {
         unsent
     }
 
-    /// Reports a failure's text, if it is among the first few with its outcome.
+    /// Reports the text of a failure, if only a few failures with the same outcome have been reported.
     #[cold]
     pub(crate) fn report_detail(
         &mut self,

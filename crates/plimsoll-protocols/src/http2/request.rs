@@ -24,7 +24,7 @@ pub struct RequestTemplate {
     /// A complete request without its stream ids: HEADERS that consist of table indices, and DATA. Only HEADERS if
     /// bodies vary.
     pub(crate) steady: Box<[u8]>,
-    /// The offsets in `steady` of the stream ids.
+    /// The offsets of the stream ids in [`RequestTemplate::steady`], in bytes.
     pub(crate) id_offsets: Box<[u32]>,
     pub(crate) first_block: RequestBlock,
     pub(crate) steady_block: RequestBlock,
@@ -37,7 +37,7 @@ pub struct RequestTemplate {
     pub(crate) body_kind: BodyKind,
     /// Whether requests have no body and end with their HEADERS.
     pub(crate) is_bodiless: bool,
-    /// The window that sending `steady` needs, in bytes; `u32::MAX` if `steady` is not a complete request.
+    /// The window that is needed to send the prepared request, in bytes; `u32::MAX` if it is not complete.
     pub(crate) window_needed: u32,
     pub(crate) unix_zero: ClockOrigin,
 }

@@ -17,8 +17,9 @@ use super::streams::CallStream;
 use super::{Connection, StreamCalls};
 
 impl<C: StreamCalls> Connection<C> {
-    /// Starts a call whose request can't be a copy of the prepared bytes: the connection's first call, a call that does
-    /// not fit the windows or the server's smaller table, or a delayed call that has less time left.
+    /// Starts a call that can't be a copy of the prepared bytes. Either it is the connection's first call, or the
+    /// windows or the server's HPACK table are too small, or the call is delayed and its header block contains the
+    /// remaining time.
     #[inline(never)]
     pub(super) fn start_slow_path(
         &mut self,
@@ -179,7 +180,7 @@ fn write_block<C: StreamCalls>(
     }
 }
 
-/// Writes the HEADERS of a request when the peer's table already has all entries.
+/// Writes the HEADERS of a request whose constant fields are all in the peer's HPACK table.
 fn write_steady_head<C: StreamCalls>(
     calls: &C,
     id: u32,
@@ -212,7 +213,7 @@ fn write_steady_head<C: StreamCalls>(
     put_head(&mut out[start..], size, kind::HEADERS, flags, id);
 }
 
-/// Fills in a frame header (RFC 9113, 4.1).
+/// Writes a frame header over the first bytes of `frame` (RFC 9113, 4.1).
 fn put_head(frame: &mut [u8], size: u32, kind: u8, flags: u8, id: u32) {
     let [_, a, b, c] = size.to_be_bytes();
     let [d, e, f, g] = id.to_be_bytes();

@@ -17,7 +17,7 @@ pub(crate) const NO_CALL: CallId = CallId(u32::MAX);
 /// [`CallStream::slot`] of a stream without further state.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
-/// The most cancelled streams in the overflow list, where they are kept so that their late responses are
+/// The maximum number of cancelled streams in the overflow list, where they are kept so that their late responses are
 /// counted.
 const MAX_CANCELLED_OVERFLOW: usize = 64;
 
@@ -28,7 +28,7 @@ pub(crate) enum CallStreamState {
     Open,
     /// Reset at its call's deadline; a response that still arrives is late.
     Cancelled,
-    /// Reset by us for another reason, or above a GOAWAY's last stream: all further frames are ignored.
+    /// Reset by Plimsoll for another reason, or above a GOAWAY's last stream: all further frames are ignored.
     Abandoned,
     /// The server sent RST_STREAM.
     ResetByPeer,
@@ -171,7 +171,7 @@ impl<A: ResponseState> CallStreams<A> {
         }
     }
 
-    /// Ends the stream's call; `state` says what may still arrive on the stream.
+    /// Ends the stream's call. `state`: which frames may still arrive on the stream.
     #[inline]
     pub(crate) fn close(&mut self, id: u32, state: CallStreamState) {
         debug_assert!(state != CallStreamState::Open);
@@ -229,13 +229,13 @@ impl<A: ResponseState> CallStreams<A> {
         (self.ring.len() + self.overflow.capacity()) * size_of::<CallStream<A>>()
     }
 
-    /// Returns the index of a stream's slot; past the end if the ring is empty.
+    /// Returns the index of a stream's slot in the ring. If the ring is empty, the index is past its end.
     #[inline]
     fn slot_index(&self, id: u32) -> usize {
         (id >> 1) as usize & self.ring.len().wrapping_sub(1)
     }
 
-    /// Returns a slot for a new stream whose own slot is in use.
+    /// Returns a slot for a new stream whose usual slot is in use.
     #[inline(never)]
     fn free_slot(&mut self, id: u32) -> &mut CallStream<A> {
         // With few streams in a large ring, the stream in the way is old and slow: growing would not help.
@@ -290,7 +290,8 @@ impl<A: ResponseState> CallStreams<A> {
         }
     }
 
-    /// Bounds the number of cancelled streams in the overflow list, for servers that never respond to them.
+    /// Removes the oldest cancelled stream if the overflow list has too many of them, because some servers never
+    /// respond to them.
     fn forget_cancelled(&mut self) {
         let is_cancelled = |stream: &CallStream<A>| stream.state == CallStreamState::Cancelled;
         let count = self

@@ -1,6 +1,6 @@
 //! Conversion of received bytes to text that is safe to print.
 
-/// The most received bytes that are converted; the rest is truncated.
+/// The maximum number of received bytes that are converted; further bytes are dropped.
 const MAX_TEXT_BYTES: usize = 1024;
 
 /// Converts received bytes to one line of text without control characters, so that a terminal does not

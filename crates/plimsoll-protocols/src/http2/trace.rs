@@ -14,11 +14,11 @@ use plimsoll_wire::http2::{
 use super::text::printable;
 use crate::shared::frame_trace::DirectionTraces;
 
-/// The largest frame that the format allows (RFC 9113, 4.2). Enforcing the negotiated limit is up to the
-/// driver.
+/// The maximum size of a frame in the format of HTTP/2 (RFC 9113, 4.2). The driver enforces the limit that was
+/// negotiated.
 const MAX_FRAME_BYTES: u32 = (1 << 24) - 1;
 
-/// The largest header block that is decoded, in bytes.
+/// The maximum size of a header block that is decoded, in bytes.
 const MAX_BLOCK_BYTES: usize = 1 << 20;
 
 /// A tracer of one connection's HTTP/2 frames.
@@ -65,7 +65,7 @@ struct FieldTracer {
 impl Default for FieldTracer {
     fn default() -> FieldTracer {
         FieldTracer {
-            // Accepts table sizes up to the largest that SETTINGS are likely to allow.
+            // Accepts table sizes up to the largest that a peer's SETTINGS frame is likely to allow.
             decoder: Decoder::new(1 << 16, 1 << 20),
             block: None,
         }

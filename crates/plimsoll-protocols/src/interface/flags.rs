@@ -23,7 +23,8 @@ pub struct CredentialFlags {
     )]
     header_from_command: Vec<String>,
 
-    /// Run these commands again this often; calls that begin afterwards use the new value [default: never].
+    /// Interval at which the commands of --header-from-command run again; later calls use the new value [default:
+    /// never].
     #[arg(
         long,
         value_name = "TIME",
@@ -62,6 +63,8 @@ pub struct BasicAuthFlags {
 }
 
 impl BasicAuthFlags {
+    /// Adds the field `authorization`, if the flag is given.
+    ///
     /// # Errors
     /// When the value has no colon, or when a field `authorization` is given, too.
     pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), UsageError> {
@@ -97,8 +100,8 @@ pub struct TlsFlags {
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     ca: Option<PathBuf>,
 
-    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
-    /// repeatable. In place of --ca.
+    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer; repeatable.
+    /// Replaces --ca.
     #[arg(long, value_name = "FINGERPRINT", help_heading = "TLS")]
     pin: Option<Vec<String>>,
 
@@ -166,7 +169,7 @@ fn parse_entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec)
     Ok((name, MetadataSpec::from_flag(value)))
 }
 
-/// Adds a value after those of the same name, whose case does not matter (RFC 9110 §5.1).
+/// Adds a value after earlier values of the same name, ignoring the name's case (RFC 9110 §5.1).
 fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: MetadataSpec) {
     let mut known = fields.iter_mut();
     match known.find(|(known, _)| known.eq_ignore_ascii_case(name)) {
@@ -195,7 +198,7 @@ pub fn split_name_value<'a>(
     Ok((name.trim(), value.trim()))
 }
 
-/// One bound of goodput as typed: `KEY=TIME`.
+/// One bound of goodput, as the user writes it: `KEY=TIME`.
 #[derive(Clone, Copy, Debug)]
 pub struct GoodputBound(GoodputFieldSelector, Period);
 

@@ -32,7 +32,7 @@ pub enum AliasConversion {
 pub type SchemeMapping = (&'static str, &'static str, u16);
 
 impl VariableAlias {
-    /// Makes an alias for every command; `unit` is appended to the value.
+    /// Makes an alias for every command; `unit` is appended to a bare number.
     pub const fn new(
         name: &'static str,
         variable: &'static str,
@@ -64,7 +64,8 @@ pub struct ForeignTool {
     pub name: &'static str,
     /// The tool's name for the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.
     pub protocol: &'static str,
-    /// The tool's flags with numbers: the flag, our equivalent, and the unit that is appended to a bare number.
+    /// The tool's flags that take numbers: the flag, Plimsoll's equivalent, and the unit that is appended to a bare
+    /// number.
     pub number_flags: &'static [(&'static str, &'static str, &'static str)],
     /// The tool's flag for the number of threads, which is translated into a minimum number of connections.
     pub threads_flag: &'static str,

@@ -84,7 +84,7 @@ pub type ForeignFormatError = Box<dyn Error + Send + Sync>;
 pub struct PlanSource {
     /// The kind of file, such as a recording or a service description.
     pub name: &'static str,
-    /// Returns true if a file that begins with this text is such a file.
+    /// Returns true if a file that begins with this text is of this kind.
     pub recognises: fn(&str) -> bool,
     /// Converts a file to a plan.
     pub import: fn(&PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError>,
@@ -171,8 +171,9 @@ pub trait ProtocolModule: CallSection {
         String::new()
     }
 
-    /// Answers a query of this protocol ([`spec::ResolveContext::answer_question`]) by asking the server of `spec`.
-    /// Ignores queries of other protocols; returns an error if the server can't be reached.
+    /// Queries the server of `spec` for what the plan's resolver asks ([`spec::ResolveContext::answer_question`]), and
+    /// stores the answer in the question. Ignores questions of other protocols; returns an error if the server can't be
+    /// reached.
     fn answer_query(
         _question: &mut dyn Any,
         _spec: &Spec,
@@ -216,8 +217,8 @@ pub trait ProtocolCommand: Args {
     /// The tools whose whole command lines are translated to this command.
     const LINE_TOOLS: &'static [&'static LineTool] = &[];
 
-    /// Converts the flags to a plan section. Flags that stand for keys of other sections are stored in
-    /// `spec`; if `spec` gets a ladder, its rungs are measured instead of a single run.
+    /// Converts the flags to a plan section. Flags that stand for keys of other sections are stored in `spec`; if a
+    /// flag adds a ladder (a comparison of variants) to `spec`, its variants are measured instead of a single run.
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid on its own.
@@ -257,7 +258,7 @@ pub trait ProtocolCommand: Args {
     }
 }
 
-/// A type-erased [`ProtocolModule`] protocol: a table of its functions.
+/// A type-erased [`ProtocolModule`]: a table of its functions.
 #[derive(Debug)]
 pub(crate) struct ProtocolVtable {
     pub(crate) protocol: &'static spec::CallProtocol,
@@ -294,7 +295,7 @@ type ProbeFn = fn(&str, QueryContext<'_>) -> Option<ServiceOffer>;
 
 type FollowRedirectFn = fn(&Plan, &mut Spec) -> Result<Option<RedirectHop>, PrepareError>;
 
-/// A type-erased [`ProtocolCommand`] command.
+/// A type-erased [`ProtocolCommand`].
 #[derive(Debug)]
 pub struct CommandEntry {
     /// The command's name.
@@ -353,8 +354,8 @@ impl CommandEntry {
         (self.flags)(command)
     }
 
-    /// Stores the typed flags in `spec` as a call of this protocol. Returns the format to export the run in,
-    /// if one was requested.
+    /// Stores the flags in `spec` as a call of this protocol. Returns the format to export the run in, if one was
+    /// requested.
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid on its own.
@@ -401,10 +402,9 @@ impl CommandEntry {
     }
 }
 
-/// Returns pairs of a key of the section and the flag of `command` that sets it, longest key first. A flag's
-/// id is its key, prefixed with the section's name if another flag uses that id; the key `x_file` is set by
-/// `@FILE` in the flag of `x`. `known` lists all keys of the section. `named` lists the keys whose flags have
-/// other ids, with those flags.
+/// Returns each key of the section with the flag of `command` that sets it, longest key first. A flag's id is its key,
+/// prefixed with the section's name if another flag uses that id; the key `x_file` is set by `@FILE` in the flag of
+/// `x`. `known` lists all keys of the section. `named` lists the keys whose flags have other ids, with those flags.
 pub fn key_flags(
     section: &str,
     known: &[&str],
@@ -474,8 +474,8 @@ fn try_load<P: ProtocolModule>(
     })
 }
 
-/// Draws random trace ids for one load, or for the queries before it. They must be random because loads of
-/// one plan number their calls alike.
+/// Draws random trace ids for one load, or for the queries before it. They must be random, because several loads of one
+/// plan give their calls the same numbers.
 pub(crate) fn random_trace_ids() -> TraceIds {
     // `RandomState` has random keys, so even a hash of nothing is random.
     let random = || RandomState::new().hash_one(());

@@ -34,7 +34,7 @@ pub struct QueryContext<'a> {
 pub struct QueryOutput {
     /// The text to print, including line ends.
     pub text: String,
-    /// The same as JSON, if the command has a JSON form.
+    /// The result as JSON, if the command has a JSON form.
     pub json: Value,
     /// Why a check of the server failed; `None`: it passed.
     pub failed: Option<String>,
@@ -92,7 +92,7 @@ impl QueryCommand {
         (self.flags)(Command::new(self.name))
     }
 
-    /// Runs the query with the typed flags.
+    /// Runs the query with the flags that clap has parsed.
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid on its own, or if the server does not answer.

@@ -1,5 +1,6 @@
 //! The services that protocols recognise at an address, with the calls to suggest to a user who gave only the address.
-//! Each command ([`crate::registry`] lists them) probes for services of its protocol, and the binary asks the user.
+//! Each command ([`crate::registry`] lists the commands) probes for services of its protocol, and the binary lets the
+//! user choose.
 
 /// How much is known about a service, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

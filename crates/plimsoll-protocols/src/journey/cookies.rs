@@ -14,7 +14,7 @@ pub enum LinkSecurity {
     Tls,
 }
 
-/// The most cookies of a user; further ones are ignored, as browsers do.
+/// The maximum number of cookies of a user; further cookies are ignored, as browsers do.
 const MAX_COOKIES: usize = 50;
 
 /// The cookies of one user.
@@ -96,7 +96,7 @@ fn default_path(request_path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether a cookie's path includes that of a request (RFC 6265, 5.1.4).
+/// Returns whether a cookie with the path `cookie_path` is sent with a request for `request_path` (RFC 6265, 5.1.4).
 fn path_matches(request_path: &str, cookie_path: &str) -> bool {
     let rest = request_path.strip_prefix(cookie_path);
     rest.is_some_and(|rest| rest.is_empty() || cookie_path.ends_with('/') || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! Resolves what happens after a failed step, and the most calls that a user can make.
+//! Resolves the effect of a failed step, and the maximum number of calls of a user.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const DEFAULT_ATTEMPTS: u32 = 3;
 const MAX_ATTEMPTS: u32 = 100;
 const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Returns an upper bound for the calls of a user, from the steps as they are in the spec.
+/// Returns the maximum number of calls that a user can make with these steps of a spec.
 pub(super) fn max_calls(steps: &[StepSpec]) -> u32 {
     let calls = steps.iter().map(|step| {
         let flow = &step.flow;
@@ -30,7 +30,7 @@ fn max_attempts(flow: &FlowSpec) -> u32 {
     }
 }
 
-/// Resolves what happens after a failure of the step.
+/// Resolves the effect of a failure of the step.
 ///
 /// # Errors
 /// Returns a message with the valid values if the keys are invalid.

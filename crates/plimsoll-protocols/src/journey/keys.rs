@@ -49,8 +49,8 @@ fn step_keys<S: StepSection>() -> &'static [&'static str] {
     })
 }
 
-/// Returns the keys of a step's call: those of the step, with the section's values for keys that the step lacks. Header
-/// fields of both are combined; any content key in the step replaces all content keys of the section.
+/// Returns the keys of a step's call: the step's own keys, and the section's values for all other keys. Header fields
+/// of both are combined. If the step has any content key, none of the section's content keys are used.
 pub(super) fn merge_call_keys(module: &StepModule, section: Table, own: &Table) -> Table {
     let mut table = section;
     if module.content_keys.iter().any(|key| own.contains_key(*key)) {

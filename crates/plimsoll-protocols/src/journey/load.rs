@@ -38,7 +38,7 @@ pub(crate) fn prepare_journey_load<'a>(
             .transpose()
     };
     let tls = [tls(0, own)?, tls(1, second)?];
-    // Resolves the names now to report an unknown one before the load begins.
+    // Resolves the names now, so that an unknown one is reported before the load begins.
     plimsoll_engine::resolve(own.0)?;
     plimsoll_engine::resolve(second.0)?;
     let targets = [own.0.clone(), second.0.clone()];
@@ -65,7 +65,7 @@ where
         None => None,
         Some(tls) => Some(TlsClient::new(tls, &plan.target, &offered)?),
     };
-    // Resolves the name now to report an unknown one before the load begins.
+    // Resolves the name now, so that an unknown one is reported before the load begins.
     plimsoll_engine::resolve(&plan.target)?;
     let users = UserScripts::new(scenario, &plan.target, tls, &plan.load);
     Ok(Box::new(move |place, stop, observe| {

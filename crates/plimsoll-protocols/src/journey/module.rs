@@ -22,9 +22,10 @@ pub(crate) trait StepSection: CallSection {
     const TITLE: &'static str;
     /// The key of the table of header fields or metadata.
     const FIELDS_KEY: &'static str;
-    /// Keys that all describe the content: a step that has one of them takes over none of them from the section.
+    /// Keys that describe the content of a call. A step that has one of these keys inherits none of them from the
+    /// section.
     const CONTENT_KEYS: &'static [&'static str];
-    /// Keys whose values all steps share, so they are allowed in the section only.
+    /// Keys whose values are the same for all steps, so only the section may have them.
     const SHARED_KEYS: &'static [&'static str];
     /// Keys that neither the section nor a step of a journey may have.
     const UNSUPPORTED_KEYS: &'static [&'static str];
@@ -42,7 +43,7 @@ pub(crate) trait StepSection: CallSection {
         surroundings: &dyn ResolveContext,
     ) -> Option<(Self::Call, bool)>;
 
-    /// Returns the positions of the names whose values the call uses; a position may occur more than once.
+    /// Returns the indices of the names whose values the call uses; an index may occur more than once.
     fn used_names(call: &Self::Call) -> Vec<usize>;
 
     /// Adapts a rule for taking a value to the responses of the call.
@@ -53,7 +54,7 @@ pub(crate) trait StepSection: CallSection {
         Ok(())
     }
 
-    /// Returns the call as one of the protocol that has the journey's section.
+    /// Converts the call of a step to a call of the protocol whose section contains the journey.
     fn call_of_plan(call: &CallPlan) -> CallPlan {
         call.clone()
     }
@@ -68,7 +69,7 @@ pub(crate) trait StepSection: CallSection {
     ) -> Result<Box<dyn StepCall>, PrepareError>;
 }
 
-/// The rows and names that a call's templates may refer to, and how values are chosen.
+/// The rows and names that a call's templates may refer to, and the source of varying values.
 pub(crate) struct StepScope<'a> {
     pub(crate) rows: Option<&'a Rows>,
     pub(crate) metadata: MetadataScope<'a>,
@@ -109,7 +110,7 @@ pub(crate) struct StepModule {
     pub(crate) fit_take: fn(&CallPlan, &mut TakeRule) -> Result<(), String>,
     /// Calls [`StepSection::call_of_plan`].
     pub(crate) call_of_plan: fn(&CallPlan) -> CallPlan,
-    /// [`StepSection::prepare`].
+    /// Calls [`StepSection::prepare`].
     pub(crate) prepare: PrepareStepFn,
     /// Returns the call with these trace ids in its request, or `None` if its requests can't carry any.
     pub(crate) traced: fn(&CallPlan, TraceIds) -> Option<CallPlan>,
@@ -199,12 +200,12 @@ pub(super) fn registered_modules() -> &'static [StepModule] {
     REGISTERED_MODULES.get().copied().unwrap_or_default()
 }
 
-/// Returns the module of the calls to a URL, whose scheme tells it.
+/// Returns the module for calls to a URL, which is determined by its scheme.
 pub(super) fn of_url(url: &str) -> Option<&'static StepModule> {
     let Some(alias) = scheme_alias(url) else {
         return find_module(section_for_url(url)?);
     };
-    // Another name of a scheme describes calls of another kind, which may have a module of their own.
+    // Calls to a URL with an alias of a scheme, such as `ws`, may have a module of their own.
     let is_it = |name: &str| name.eq_ignore_ascii_case(alias);
     registered_modules()
         .iter()

@@ -13,7 +13,7 @@ use super::step_spec::PauseSpec;
 use super::take::TakeRule;
 use crate::interface::prepare_error::PrepareError;
 
-/// The most times that a step with `repeat = "while NAME"` runs.
+/// The maximum number of runs of a step with `repeat = "while NAME"`.
 pub(crate) const MAX_PASSES: u32 = 100;
 
 /// The steps that each user makes, in order.
@@ -32,7 +32,7 @@ pub struct JourneyPlan {
     pub(crate) taken: Vec<String>,
     /// The secrets in the query strings of the paths in the spec, with the variables that replace them in a saved plan.
     pub(crate) query_secrets: Vec<(String, String)>,
-    /// The most calls that one user can make.
+    /// The maximum number of calls that one user can make.
     pub(crate) max_calls: u32,
     /// The constant header fields of all steps; names of fields that only one step has contain the step's number.
     pub(crate) constant_fields: Vec<(String, String)>,
@@ -71,7 +71,7 @@ pub(crate) struct JourneyStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepeatRule {
     Times(u32),
-    /// The step is repeated as long as the name at this position is bound.
+    /// The step is repeated as long as the name at this index is bound.
     While(usize),
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct BranchMembership {
 pub(crate) enum OnFailure {
     /// The journey ends.
     End,
-    /// The journey goes on.
+    /// The journey continues.
     Continue,
     /// The step is tried again; the journey ends once `attempts` have failed.
     Retry { attempts: u32, backoff: Duration },
@@ -172,7 +172,7 @@ impl JourneyPlan {
         Some(&mut self.second.as_mut()?.target)
     }
 
-    /// Returns the most calls that a user can make, counting all branches of each fork.
+    /// Returns the maximum number of calls that a user can make, counting all branches of each fork.
     pub(crate) fn max_calls(&self) -> u32 {
         self.max_calls
     }

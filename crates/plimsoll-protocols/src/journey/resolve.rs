@@ -173,7 +173,7 @@ fn refuse_unsupported(
     }
 }
 
-/// Reports keys of the section that steps of another kind do not take over. Saved plans have the version.
+/// Reports keys of the section that steps of this protocol do not inherit, except those that every saved plan has.
 fn refuse_defaults(problems: &mut Problems, module: &StepModule, defaults: &Table) {
     let section = module.schemes.section;
     let is_kept = |key: &&String| ["version", "deadline"].contains(&key.as_str());
@@ -206,7 +206,7 @@ fn step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     names
 }
 
-/// Resolves the steps in order, with the state that later steps need from earlier ones.
+/// The resolver of steps, which are resolved in order, with the state that later steps need from earlier ones.
 struct StepResolver<'a> {
     problems: &'a mut Problems,
     spec: &'a Spec,

@@ -18,7 +18,8 @@ use super::plan::JourneyPlan;
 use super::step_protocol::{CapturedResponse, StepCall, StepDriver, TakenValues};
 use super::take::AnswerParts;
 
-/// The outcome of a call whose response lacks a value that a later step uses, or whose request lacks one.
+/// The outcome of a call whose response lacks a value that a later step uses, or whose own request needs a value that
+/// is not known.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
 
 /// The requests of all steps.

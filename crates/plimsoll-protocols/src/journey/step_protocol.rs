@@ -22,7 +22,7 @@ pub enum AnswerCapture {
     Whole,
 }
 
-/// The values that a user has taken from responses, in the order of [`StepContext::taken`]. `None`: the name is not
+/// The values that a user has taken from responses, in the order of [`StepContext::taken`]; `None` if a name is not
 /// bound.
 pub type TakenValues = Vec<Option<Box<[u8]>>>;
 
@@ -54,7 +54,7 @@ pub struct StepContext<'a> {
 
 /// A protocol that sends one step's request, and whose drivers can be switched to another step's request.
 pub trait StepProtocol: Protocol {
-    /// Returns what the step needs of its user's connection.
+    /// Returns which connection the step needs: any, a new one, or one that is open.
     fn connection_need(&self) -> ConnectionNeed {
         ConnectionNeed::Any
     }
@@ -109,7 +109,8 @@ pub trait StepCall: Send + Sync {
     /// Calls [`StepProtocol::connection_need`].
     fn connection_need(&self) -> ConnectionNeed;
 
-    /// [`StepProtocol::select_request`]. `driver` must come from [`StepCall::driver`] of a step with the same protocol.
+    /// Calls [`StepProtocol::select_request`]. `driver` must come from [`StepCall::driver`] of a step with the same
+    /// protocol.
     ///
     /// # Errors
     /// Returns an error if a request with these values can't be sent.

@@ -1,4 +1,4 @@
-//! `[[steps]]` of a plan: the steps of a journey, as typed.
+//! `[[steps]]` of a plan: the steps of a journey, in the form that users write.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,8 @@ use plimsoll_model::spec::URL_KEYS;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Table;
 
-/// A step: a call, written like the section of its protocol, whose keys are its defaults, and its place in the journey.
+/// A step: its place in the journey, and a call. The call is written like the section of its protocol, whose keys are
+/// the call's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepSpec {
     /// The place in the journey.
@@ -42,38 +43,38 @@ pub struct FlowSpec {
     /// The step's name in reports. Default: method and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where the step's call goes, if not to the plan's target: a URL, whose scheme tells the step's protocol. All
-    /// steps with a target of their own have the same one.
+    /// The URL that the step calls, if it is not the plan's target; its scheme determines the step's protocol. All
+    /// steps with a `target` must have the same one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The limits that this step must meet, as in `[objective]`: `"p99" = "< 100ms"`, `"errors" = "< 1%"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
-    /// Names for values of the answer, which later steps write as `{{NAME}}`.
+    /// Names for values of the answer, which later steps use as `{{NAME}}`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub take: BTreeMap<String, TakeSpec>,
     /// The pause before the step: "1s", "1s to 3s" (uniform) or "exponential 2s". Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<PauseSpec>,
-    /// How often the step is made: a number, or "while NAME": again as long as the name is bound. Default 1.
+    /// How often the step is made: a number, or "while NAME": repeated as long as the name is bound. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<RepeatSpec>,
-    /// Make the step only if a name is bound (`"NAME"`), is not (`"!NAME"`), or has a value (`"NAME == VALUE"`,
-    /// `"NAME != VALUE"`).
+    /// Make the step only if a name is bound (`"NAME"`), is not bound (`"!NAME"`), or its value equals or differs from
+    /// a text (`"NAME == VALUE"`, `"NAME != VALUE"`).
     #[serde(rename = "if", skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
-    /// The branch that the step belongs to: of the branches that follow each other, each user takes one. Default: a
-    /// step with a weight is a branch of its own.
+    /// The branch that the step belongs to. Of consecutive branches, each user takes one. Default: a step with a weight
+    /// is its own branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// The weight of the branch that begins with this step. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What a failure leads to: "end" (the journey has failed), "continue" (it goes on, and has failed) or "retry".
-    /// Default "end".
+    /// The effect of a failure: "end" (the journey ends as failed), "continue" (it continues, but counts as failed) or
+    /// "retry". Default "end".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<String>,
-    /// How often in all a step with `on_failure = "retry"` is tried. Default 3.
+    /// How often a step with `on_failure = "retry"` is tried in total. Default 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// The pause before the second attempt; it doubles each time. Default 100ms.
@@ -81,8 +82,8 @@ pub struct FlowSpec {
     pub backoff: Option<Period>,
 }
 
-/// Where a value of an answer is: `"/token"` (JSON Pointer, RFC 6901) or `"$.items[*].id"` (JSONPath, RFC 9535), or a
-/// table.
+/// The source of a value in an answer: `"/token"` (JSON Pointer, RFC 6901) or `"$.items[*].id"` (JSONPath, RFC 9535),
+/// or a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -95,27 +96,28 @@ pub enum TakeSpec {
     From(TakeTable),
 }
 
-/// A value's source, and what happens without it.
+/// The source of a value, and whether an answer may lack the value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TakeTable {
-    /// A value in a body of JSON, by JSON Pointer or JSONPath; of several, each user takes one at random.
+    /// A value in a JSON body, by JSON Pointer or JSONPath; if several values match, each user takes one at random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json: Option<String>,
     /// A header field of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// A metadata entry of the answer, before or after its messages.
+    /// A metadata entry of the answer, from its headers or trailers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
-    /// A cookie that the answer, or an earlier one, has set.
+    /// A cookie that this answer or an earlier one has set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// A regular expression that the body is searched for, or with `header` that field; the value is its first group,
-    /// or the whole match.
+    /// A regular expression, which is searched for in the body, or with `header` in that field; the value is its first
+    /// group, or the whole match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
-    /// Whether an answer may lack it; the name is unbound then. Default false: the step fails with TAKE_MISSING.
+    /// Whether an answer may lack the value; then the name is not bound. Default false: the step fails with
+    /// TAKE_MISSING.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
@@ -123,11 +125,11 @@ pub struct TakeTable {
 /// The pause before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PauseSpec {
-    /// Always the same.
+    /// A pause of this duration.
     Fixed(Duration),
-    /// Uniformly distributed between two durations.
+    /// A pause that is uniformly distributed between two durations.
     Uniform(Duration, Duration),
-    /// Exponentially distributed with this mean.
+    /// A pause that is exponentially distributed with this mean.
     Exponential(Duration),
 }
 

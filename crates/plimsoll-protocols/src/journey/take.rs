@@ -17,15 +17,15 @@ use serde_json_path::JsonPath;
 use super::step_spec::{TakeSpec, TakeTable};
 use crate::http2::printable;
 
-/// The longest value that a header field can contain, in bytes: common servers limit a whole field to this.
+/// The maximum length of a value in a header field, in bytes: common servers limit a whole field to this.
 const MAX_HEADER_VALUE_BYTES: usize = 8 << 10;
-/// The longest excerpt of a response in a message, in bytes.
+/// The maximum length of the excerpt of a response in a message, in bytes.
 const MAX_EXCERPT_BYTES: usize = 120;
 
 /// A rule for taking a value from a step's response.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeRule {
-    /// The position of the name to which the value is bound.
+    /// The index of the name to which the value is bound.
     pub(crate) name: usize,
     pub(crate) source: TakeSource,
     /// Whether a response may lack the value.
@@ -123,7 +123,7 @@ impl TakeSource {
 /// Parses a JSON Pointer or a JSONPath.
 ///
 /// # Errors
-/// Why it is neither.
+/// Returns an error if the text is neither.
 pub(crate) fn parse_json_source(path: &str) -> Result<TakeSource, String> {
     if path.starts_with('$') {
         let parsed = JsonPath::parse(path);
@@ -230,7 +230,7 @@ impl TakeRule {
     }
 }
 
-/// Returns the first group of the first match, or the whole match where there are no groups.
+/// Returns the first group of the first match, or the whole match if the expression has no groups.
 fn first_group<'a>(regex: &Regex, text: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let groups = regex.captures(text)?;
     let group = groups.get(1).or(groups.get(0))?;
@@ -246,8 +246,7 @@ fn not_json_error(text: &str) -> impl Fn(serde_json::Error) -> String + '_ {
     move |e| format!("the body is not JSON ({e}): {}", printable(shown))
 }
 
-/// Returns the value that a JSON Pointer refers to, with its spelling kept. `None`: there is no such value, or it is
-/// null.
+/// Returns the value at a JSON Pointer, as the response spells it; `None` if there is no such value or it is null.
 pub(crate) fn resolve_pointer<'a>(
     text: &'a str,
     tokens: &[String],

@@ -56,8 +56,8 @@ pub(super) fn second_target(
     Some(SecondTarget { target, is_secured })
 }
 
-/// Returns whether both targets have the same cookies: those of WebSockets to the host of the requests, since cookies
-/// do not depend on ports (RFC 6265, 8.5).
+/// Returns whether both targets have the same cookies. This is the case if one of them is a WebSocket and both are on
+/// the same host, since cookies do not depend on ports (RFC 6265, 8.5).
 pub(super) fn shares_cookies(
     spec: &Spec,
     second: Option<&SecondTarget>,

@@ -23,7 +23,7 @@ use crate::shared::alternatives::report_conflict;
 const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 const DEFAULT_MAX_FRAME: ByteSize = ByteSize(16 << 20);
 
-/// One kind of call: a frame, or a payload that the plugin makes a frame around.
+/// One kind of call: a frame, or a payload that the plugin wraps in a frame.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
@@ -45,7 +45,7 @@ pub struct PluginOptions {
     #[arg(skip)]
     pub payload_file: Option<PathBuf>,
 
-    /// Instead: a whole request in hexadecimal digits.
+    /// Instead of a payload: a whole request in hexadecimal digits.
     #[arg(
         help = "Instead: a whole request in hexadecimal digits, or @FILE that holds its bytes",
         long,
@@ -58,11 +58,11 @@ pub struct PluginOptions {
     #[arg(skip)]
     pub frame_file: Option<PathBuf>,
 
-    /// Calls at once on one connection [default: no limit].
+    /// Maximum calls in flight on one connection [default: no limit].
     #[arg(long, value_name = "N")]
     pub in_flight: Option<u32>,
 
-    /// Idle time after which a heartbeat is sent, or "none" [default: 15s, where the protocol has them].
+    /// Idle time after which a heartbeat is sent, or "none" [default: 15s, if the protocol has heartbeats].
     #[arg(long, value_name = "TIME")]
     pub heartbeat: Option<OptionalPeriod>,
 

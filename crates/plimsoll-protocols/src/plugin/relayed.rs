@@ -22,7 +22,7 @@ struct SharedCodec {
     limit: usize,
 }
 
-/// The bytes within which a plugin must recognise its protocol.
+/// The number of bytes after which a plugin must have recognised its protocol.
 const MAX_RECOGNITION_BYTES: usize = 4096;
 
 impl PluginRelayCodec {
@@ -71,8 +71,8 @@ impl PluginRelayCodec {
             })
     }
 
-    /// Appends a response that a caller waits for. If the protocol has no such response, returns an error,
-    /// which closes the connection instead.
+    /// Appends a response that the plugin builds and that a caller waits for. If the protocol has no such response,
+    /// returns an error, and the connection is closed instead.
     fn make_answer(
         &self,
         what: MakeKind,
@@ -191,7 +191,7 @@ impl FrameCodec for PluginRelayCodec {
             RejectReason::Busy => MakeKind::Busy,
             RejectReason::Timeout => MakeKind::Timeout,
             RejectReason::UpstreamClosed => MakeKind::Closed,
-            // The plugin interface has no response for these reasons.
+            // The plugin interface has no specific response for these reasons.
             RejectReason::NoUpstream
             | RejectReason::LocalResource(_)
             | RejectReason::InjectedFault

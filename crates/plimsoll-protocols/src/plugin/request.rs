@@ -26,7 +26,7 @@ pub struct PluginCall {
     pub in_flight: Option<u32>,
     /// Idle time after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Maximum size of a frame in bytes. Larger ones fail with `MESSAGE_TOO_LARGE`.
+    /// Maximum size of a frame, in bytes. Calls with larger frames fail with `MESSAGE_TOO_LARGE`.
     pub max_frame: usize,
 }
 

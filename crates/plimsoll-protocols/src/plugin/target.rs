@@ -41,7 +41,7 @@ struct PluginCounters {
     answered: AtomicU64,
     oneway: AtomicU64,
     heartbeats: AtomicU64,
-    /// Connections closed because their bytes are not the protocol.
+    /// Connections closed because their bytes are not frames of the protocol.
     malformed: AtomicU64,
     /// Connections closed because the plugin failed.
     plugin_faults: AtomicU64,
@@ -100,7 +100,7 @@ fn check_codec(codec: &Codec) -> Result<(), ServeError> {
     }
 }
 
-/// Serves connections; a connection shares the server with all others.
+/// The connection handler. Its clones, one for each connection, share the server.
 #[derive(Clone)]
 struct PluginHandler(Arc<PluginServer>);
 

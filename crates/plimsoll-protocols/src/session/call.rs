@@ -15,9 +15,9 @@ pub struct SessionCall {
     pub api_secured: bool,
     /// Whether the WebSockets are reached over TLS.
     pub socket_secured: bool,
-    /// The first part of the socket's path.
+    /// The first segment of the WebSocket's path.
     pub agent: String,
-    /// Queries in each session.
+    /// The number of queries in each session.
     pub queries: u32,
     /// The text of the queries.
     pub query: QueryText,
@@ -85,7 +85,7 @@ impl Call for SessionCall {
 /// The text that `POST /session/ID/run` sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryText {
-    /// The text as typed, for the run directory.
+    /// The text as the user wrote it, for the run directory.
     pub text: String,
     /// The request's body, `{"query": …}`; if it varies, the body of the first query.
     pub body: Vec<u8>,
@@ -94,7 +94,7 @@ pub struct QueryText {
 }
 
 impl QueryText {
-    /// Makes a text that is the same for every query.
+    /// Creates a text that is the same for every query.
     pub fn constant(text: &str) -> QueryText {
         QueryText {
             text: text.to_owned(),

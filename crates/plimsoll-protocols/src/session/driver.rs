@@ -55,7 +55,7 @@ pub struct SessionOptions {
     pub socket_host: String,
     /// The session's settings from the plan.
     pub call: SessionCall,
-    /// The time limit of one query, and of creating the session; `None` means no limit.
+    /// The time limit for each query, and for creating the session; `None` means no limit.
     pub deadline: Option<Duration>,
     /// The seed of the sessions' random numbers.
     pub seed: u64,
@@ -317,7 +317,7 @@ impl Script for UserSession {
         if self.request.is_none() {
             return;
         }
-        // A response without a length ends with its connection.
+        // A response without a length ends when the connection is closed.
         if closed && let Ok(Some(answer)) = ended {
             return self.on_api_response(&answer, now, turn);
         }

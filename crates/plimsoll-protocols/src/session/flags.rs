@@ -68,13 +68,13 @@ pub struct QueryFlags {
     #[command(flatten)]
     rows: RowsSpec,
 
-    /// Also write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json to this folder.
+    /// Also write loadtest_TIME.csv, with a row per query, and loadtest_TIME_summary.json to this folder.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     output_dir: Option<PathBuf>,
 }
 
 impl QueryFlags {
-    /// Sets the calls of `spec` to these queries, and its target to a stack with these addresses.
+    /// Sets the calls of `spec` to the queries that the flags describe, and its target to a stack with these addresses.
     ///
     /// # Errors
     /// When a flag's value is not valid in a plan.
@@ -143,12 +143,12 @@ pub struct SessionFlags {
     #[command(flatten)]
     queries: QueryFlags,
 
-    /// The first part of the socket's path [default: agent].
+    /// The first segment of the socket's path [default: agent].
     #[arg(long, value_name = "NAME", help_heading = "Session")]
     agent: Option<String>,
 
-    /// A query counts as good when it succeeds within this, from when it was due: KEY is
-    /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
+    /// A query counts as good if it succeeds within this time after it was due: KEY is first_token (ttft),
+    /// time_per_token (tpot) or query (e2e); repeatable with different keys.
     #[arg(
         long,
         value_name = "KEY=TIME",
@@ -158,8 +158,7 @@ pub struct SessionFlags {
     goodput: Vec<GoodputBound>,
 
     /// A header field of the API's requests and of the sockets' upgrades, 'name: value'; a value $NAME is taken from
-    /// the environment; repeatable. An authorization is not sent with upgrades: they have the session's
-    /// token.
+    /// the environment; repeatable. An authorization is not sent with upgrades, which carry the session's token.
     #[arg(
         short = 'H',
         long = "header",

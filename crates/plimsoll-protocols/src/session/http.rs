@@ -30,7 +30,7 @@ pub fn write_post(
         ("Content-Length", &length),
         ("Accept", "application/json"),
     ];
-    // A request without a body has no content type either.
+    // A request without a body has no `content-type` either.
     if !json.is_empty() {
         fields.push(("Content-Type", "application/json"));
     }

@@ -1,5 +1,6 @@
-//! Imports the files of session load tests as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, one row per query, and
-//! `loadtest_YYYYMMDD_HHMMSS_summary.json` in the same folder. [`export`] writes the same files.
+//! Imports the result files of session load tests, in the format of an earlier load test for token-streaming services,
+//! as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, one row per query, and `loadtest_YYYYMMDD_HHMMSS_summary.json` in the same
+//! folder. [`export`] writes the same files.
 //!
 //! The rows contain the times of every query; the summary contains the duration of the test and the number of
 //! reconnects. Either file may be missing; the values in it are then unknown.
@@ -250,7 +251,7 @@ impl LoadtestImport {
         }
     }
 
-    /// Adds the totals of a summary. Only used if there are no rows.
+    /// Adds the totals of a summary. It is used only if there are no rows.
     fn add_totals(&mut self, summary: &Map<String, Value>) {
         let of = |key: &str| summary_integer(summary, key).unwrap_or(0);
         let total = of("total_queries");
@@ -307,8 +308,8 @@ fn parse_count(key: &str, typed: &str) -> Result<u64, String> {
     }
 }
 
-/// Returns the outcome for the text of a failure: the one whose code it contains, or the closest to another tool's
-/// text.
+/// Returns the outcome whose code the text of a failure contains, or else the outcome that is closest to the text of
+/// another tool.
 fn outcome_from_text(error: &str) -> Outcome {
     if error.trim().is_empty() {
         return Outcome::Ok;

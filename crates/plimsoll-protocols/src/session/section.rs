@@ -53,11 +53,11 @@ pub struct SessionSection {
     #[arg(skip)]
     pub socket: Option<String>,
 
-    /// The first part of the socket's path. Default `agent`.
+    /// The first segment of the socket's path. Default `agent`.
     #[arg(skip)]
     pub agent: Option<String>,
 
-    /// Queries in each session [default: 1].
+    /// Number of queries in each session [default: 1].
     #[arg(long, value_name = "N", help_heading = "Session")]
     pub queries: Option<u32>,
 
@@ -71,12 +71,12 @@ pub struct SessionSection {
     )]
     pub query: Option<String>,
 
-    /// Tokens that each query must return, where the service does not announce how many it sends; a query that brings
-    /// fewer fails with TOKENS_SHORT [default: any number].
+    /// Number of tokens that each query must return, if the service does not announce it; a query with fewer fails with
+    /// TOKENS_SHORT [default: any number].
     #[arg(long, value_name = "N", help_heading = "Session")]
     pub expect_tokens: Option<u64>,
 
-    /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
+    /// Maximum attempts in a row to reopen a lost socket; 0: never [default: 5].
     #[arg(long, value_name = "N", help_heading = "Session")]
     pub reconnects: Option<u32>,
 
@@ -93,7 +93,7 @@ pub struct SessionSection {
     pub compression: Option<bool>,
 
     /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is sent with the requests
-    /// only, as sockets have the session's token.
+    /// only, as upgrades carry the session's token.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
@@ -260,7 +260,7 @@ impl CallSection for SessionSection {
             reconnect_pause: Some(Period(call.reconnect_pause)),
             reconnect_pause_most: Some(Period(call.max_reconnect_pause)),
             compression: call.compression.then_some(true),
-            // Header fields stay as typed, because their resolved values may be secret.
+            // Header fields stay as the user wrote them, because their resolved values may be secret.
             headers: self.headers,
             goodput: (call.goodput != GoodputBounds::default()).then(|| GoodputSpec {
                 first_token: call.goodput.first_token.map(Period),
@@ -341,7 +341,7 @@ impl SessionSection {
     }
 }
 
-/// Makes the text of each query from the typed text.
+/// Builds the text of all queries from the template that the user wrote.
 fn query_text(text: &str, template: Template, variation: Variation) -> QueryText {
     if let Some(constant) = template.constant_text() {
         return QueryText {

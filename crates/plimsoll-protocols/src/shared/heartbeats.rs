@@ -1,12 +1,12 @@
-//! Decides when to send a heartbeat on a silent connection, and when to give the connection up: after three
-//! heartbeats in a row were not answered within a second each, as in SOFABolt.
+//! Decides when to send a heartbeat on a silent connection, and when to give the connection up: after three consecutive
+//! heartbeats were not answered within a second each, as in SOFABolt.
 
 use plimsoll_model::Time;
 
 /// How long the response to a heartbeat may take, in nanoseconds.
 const ANSWER_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// Unanswered heartbeats in a row after which the connection is given up.
+/// Number of consecutive unanswered heartbeats after which the connection is given up.
 pub(crate) const MAX_MISSED_HEARTBEATS: u8 = 3;
 
 /// The heartbeats of one connection.

@@ -14,10 +14,10 @@ use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder};
 use zstd::stream::zio::Writer;
 
-/// The value of `accept-encoding` in requests that ask for compressed answers.
+/// The value of `accept-encoding` in requests that accept compressed responses.
 pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
-/// The number of bytes that are passed to a library at a time.
+/// The number of encoded bytes that are passed to a decompression library at a time.
 const INPUT_CHUNK_BYTES: usize = 1024;
 
 /// The maximum number of decoded bytes of one input chunk; more indicate an attack.
@@ -140,7 +140,7 @@ struct Inflater {
     detection: ZlibDetection,
 }
 
-/// How far the format is known; the first two bytes decide it.
+/// How much of the format is known, which the first two bytes determine.
 enum ZlibDetection {
     Undecided,
     FirstByte(u8),
@@ -256,7 +256,8 @@ impl DecoderBackend {
         }
     }
 
-    /// Writes out the data that the library buffers: an event in it would otherwise wait for the next event.
+    /// Writes out the data that the library buffers. Otherwise a server-sent event in it would be delayed until the
+    /// next event.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             DecoderBackend::Gzip(library) => library.flush(),

@@ -1,5 +1,5 @@
-//! The listeners of each channel in this process. Listeners of one channel share a subscription,
-//! which begins with the first and ends with the last.
+//! The listeners of each channel of the bus in this process. All listeners of a channel share one subscription at the
+//! server: it begins with the first listener and ends with the last one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,7 +13,7 @@ pub trait Sink: Send + Sync {
     /// Receives a frame as it was posted.
     fn on_message(&self, payload: &Bytes);
 
-    /// Called when messages may have been lost and delivery works again: the log must be read.
+    /// Called when delivery works again after messages may have been lost. The sink must then read the session's log.
     fn resync(&self);
 }
 
@@ -128,7 +128,7 @@ impl Channels {
             // A second acknowledgement means that the subscription was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
             for waiting in channel.acknowledgement_waiters.drain(..) {
-                // The send fails if the listener no longer waits.
+                // A failure to send is ignored: the listener no longer waits.
                 let _ = waiting.send(());
             }
             if std::mem::take(&mut channel.interrupted) || again {
@@ -167,7 +167,7 @@ impl Channels {
         self.lock().map.get(name).map_or(0, |c| c.listeners.len())
     }
 
-    /// Makes every listener read its log.
+    /// Makes every listener read the log of its session.
     pub(super) fn resync(&self) {
         for channel in self.lock().map.values() {
             for (_, sink) in &channel.listeners {
@@ -176,7 +176,7 @@ impl Channels {
         }
     }
 
-    /// Delivers a message; returns the number of listeners.
+    /// Delivers a message to the channel's listeners; returns their number.
     pub(super) fn deliver(&self, name: &str, payload: &Bytes) -> u64 {
         match self.lock().map.get(name) {
             None => 0,

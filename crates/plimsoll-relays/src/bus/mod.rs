@@ -81,8 +81,8 @@ impl Bus {
         self.as_redis().map_or(0, RedisBus::generation)
     }
 
-    /// Returns a counter that grows whenever the bus was found to have lost its data. An instance
-    /// that knows a session then restores it with [`Bus::restore`].
+    /// Returns a counter that grows whenever a loss of the bus's data is detected. A gateway or backend that knows a
+    /// session then restores it with [`Bus::restore`].
     pub(crate) fn losses(&self) -> u64 {
         self.as_redis().map_or(0, RedisBus::losses)
     }
@@ -187,7 +187,7 @@ impl Bus {
         }
     }
 
-    /// Publishes a client's message to the backends; returns the number of listeners.
+    /// Publishes a client's message to the backends; returns the number of backends that listen.
     ///
     /// # Errors
     /// When the bus can't be reached.

@@ -34,7 +34,7 @@ pub enum BeginError {
 /// A position in a session's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPosition {
-    /// The log that the sequence numbers belong to; 0 for a backend that names none.
+    /// The epoch, which identifies the log that the frame numbers belong to; 0 if the backend sends no epoch.
     pub epoch: u64,
     /// The number of the last frame; 0 if there is none yet.
     pub last: u64,

@@ -1,8 +1,8 @@
 //! Decides which frames a client gets: every frame once and in order, or a notice that some are
 //! missing.
 //!
-//! Both live frames and the log pass through here. A live frame with the next number is sent, one
-//! with an earlier number is dropped, and a later one means that the log must be read first.
+//! Both live frames, which were just published, and frames of the log pass through here. A live frame with the next
+//! number is sent, one with an earlier number is dropped, and a later one means that the log must be read first.
 
 use bytes::Bytes;
 
@@ -22,13 +22,13 @@ pub(super) enum FrameAction {
 /// A client's position in its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryPosition {
-    /// The last number sent; `None` if the first frame sets it.
+    /// The number of the last frame sent; `None` until the first frame sets it.
     pub(super) last: Option<u64>,
     pub(super) epoch: Option<u64>,
 }
 
 impl DeliveryPosition {
-    /// Decides on a live frame.
+    /// Decides what to do with a live frame.
     pub(super) fn on_live_frame(&mut self, stamp: FrameStamp) -> FrameAction {
         // Frames without numbers are passed on in the order in which they arrive.
         let Some(seq) = stamp.seq else {

@@ -30,7 +30,7 @@ pub(super) async fn serve(
     let mut input = vec![0; 64 * 1024];
     let mut ended = false;
     loop {
-        // A client that does not read is disconnected after the same time as a silent one.
+        // A client that does not read is disconnected after the same time as one that sends nothing.
         let written = timeout(options.ping_timeout, send(&mut stream, &out)).await;
         if !matches!(written, Ok(Ok(()))) {
             return;

@@ -1,4 +1,4 @@
-//! A bounded queue of frames between the bus and a session's task.
+//! A bounded queue of frames between the bus, to which backends post them, and the task of a session's socket.
 //!
 //! When it is full, further frames are dropped and the session is marked as behind, so that it
 //! reads its log once it has caught up. A slow client therefore costs no more memory than the queue
@@ -30,11 +30,11 @@ struct MailboxState {
     waker: Option<Waker>,
 }
 
-/// The contents of the mailbox.
+/// Everything that was in the mailbox when the session's task emptied it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct MailboxContents {
     pub(super) frames: VecDeque<Bytes>,
-    /// Frames may have been missed: read the log after these.
+    /// Frames may have been missed, so the log must be read after `frames`.
     pub(super) behind: bool,
     /// The queue was full, so frames were dropped.
     pub(super) lost: bool,
@@ -45,7 +45,7 @@ pub(super) struct MailboxContents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeCondition {
     AnyMail,
-    /// Only an order to close.
+    /// Only an order to close wakes the task.
     CloseOrder,
 }
 
@@ -84,14 +84,14 @@ impl Mailbox {
         self.stopped.send_replace(true);
     }
 
-    /// Waits for [`Mailbox::mark_stopped`].
+    /// Waits until [`Mailbox::mark_stopped`] is called.
     pub(super) async fn wait_until_stopped(&self) {
         let mut stopped = self.stopped.subscribe();
         // This mailbox holds the sender, so waiting cannot fail.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
-    /// Takes the contents.
+    /// Empties the mailbox and returns its contents.
     pub(super) fn take_contents(&self) -> MailboxContents {
         let mut inner = self.lock();
         inner.bytes = 0;
@@ -130,7 +130,8 @@ impl Sink for Mailbox {
             }
             inner.bytes += cost;
             // A frame is a slice of the buffer that it was read into, and keeps that whole buffer alive. That is fine
-            // for a frame that is taken at once, but a queue of slices could hold many times its limit.
+            // for a frame that is taken at once, but a queue of slices could keep many times as many bytes alive as its
+            // limit allows.
             let frame = if inner.queue.is_empty() {
                 payload.clone()
             } else {

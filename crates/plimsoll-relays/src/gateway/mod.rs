@@ -1,4 +1,4 @@
-//! `relay gateway`: connects WebSocket clients to the bus.
+//! `relay gateway`: connects WebSocket clients to the bus, to which backends post the frames of sessions.
 //!
 //! Invariant: a client gets its 101 only after its session's channel is subscribed, so it misses no
 //! frame published after that. A client whose log is complete gets every frame once and in order,
@@ -49,7 +49,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub struct GatewayOptions {
     /// Interval between pings.
     pub ping_interval: Duration,
-    /// A client that sends nothing for longer than this, not even pongs, is closed with 4408.
+    /// A client that sends nothing for longer than this, not even pongs, is disconnected with close code 4408.
     pub ping_timeout: Duration,
     /// Maximum number of concurrent sessions; further clients are answered 503.
     pub max_sessions: usize,
@@ -123,9 +123,8 @@ impl Gateway {
         }
     }
 
-    /// Serves until `shutdown` completes and for the lame-duck time after it. Sessions are then
-    /// closed with 1012, spread over the drain time so that their clients do not reconnect all at
-    /// once.
+    /// Serves until `shutdown` completes and for the lame-duck time after it. Sessions are then closed with code 1012,
+    /// one after another during the drain time, so that their clients do not reconnect all at once.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -303,7 +302,7 @@ async fn refuse(
         send(stream, &answer.encode()).await?;
         stream.shutdown().await
     };
-    // A client that does not wait for the response is not an error.
+    // It is not an error if the client does not wait for the response.
     let _: Result<std::io::Result<()>, _> = tokio::time::timeout(CLOSE_TIMEOUT, answering).await;
 }
 
@@ -320,7 +319,7 @@ impl SocketRegistry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a session's new socket and closes the old one with 4001.
+    /// Registers a session's new socket and closes the old one with code 4001.
     fn register(&self, session: &str, generation: u64, mailbox: Arc<Mailbox>) {
         let replaced = self.lock().insert(session.into(), (generation, mailbox));
         if let Some((_, old)) = replaced {
@@ -328,8 +327,8 @@ impl SocketRegistry {
         }
     }
 
-    /// Closes the session's current socket with 4001, because a new one is about to replace it, and
-    /// returns it.
+    /// Closes the session's current socket with code 4001, because a new one is about to replace it; returns its
+    /// mailbox.
     fn close_current(&self, session: &str) -> Option<Arc<Mailbox>> {
         let old = self.lock().get(session).map(|(_, old)| Arc::clone(old))?;
         old.close(code::SESSION_REPLACED);

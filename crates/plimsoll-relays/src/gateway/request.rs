@@ -23,7 +23,7 @@ pub(super) struct GatewayRequest {
     headers: Vec<(String, Vec<u8>)>,
     is_1_1: bool,
     has_body: bool,
-    /// The client sent bytes after the head, which it must not before the response.
+    /// The client sent bytes after the head, although it must first wait for the response.
     has_early_bytes: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct GatewayRequest {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GatewayResponse {
     pub(super) status: u16,
-    /// The class of the refusal for log and metrics, empty if it is none. Contains nothing that the
+    /// The class of the refusal for log and metrics, empty if the response is not a refusal. Contains nothing that the
     /// client sent.
     pub(super) reason: &'static str,
     content_type: &'static str,
@@ -246,11 +246,11 @@ impl GatewayRequest {
         {
             return GatewayResponse::refuse(426, "no_upgrade", "a WebSocket upgrade is required");
         }
-        // RFC 9112 §3.2 forbids several Host fields; a proxy may have used another one than this gateway.
+        // RFC 9112 §3.2 forbids several Host fields: a proxy might have used a different one than this gateway.
         if self.header_count("host") != 1 {
             return GatewayResponse::refuse(400, "host", "exactly one Host is needed");
         }
-        // If there are several Authorization fields, a proxy may have checked another one.
+        // With several Authorization fields, a proxy might have checked a different one than this gateway.
         if self.header_count("authorization") > 1 {
             return GatewayResponse::refuse(400, "authorization", "more than one Authorization");
         }

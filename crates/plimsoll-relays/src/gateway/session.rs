@@ -1,9 +1,9 @@
 //! The task of one session's socket: subscribes, answers 101, serves and closes.
 //!
 //! The task waits for four events at once: frames from the bus, bytes from the client, room to write, and the next
-//! ping. It holds at most `max_queue` bytes of frames, one page of the log of the session's frames that the bus keeps,
-//! and `max_queue` bytes of replies. A client that sends without reading is no longer read, and is closed if that
-//! persists.
+//! ping. The bus keeps a log of each session's frames. The task holds at most `max_queue` bytes of frames, one page of
+//! that log, and `max_queue` bytes of replies. If a client sends messages without reading the replies, its messages are
+//! no longer read; if that persists, the session is closed.
 //!
 //! This file is long because all four events change the same state: the bytes to be written and the client's position.
 
@@ -444,7 +444,7 @@ impl SessionSocket {
 
     fn deliver(&mut self, frames: impl IntoIterator<Item = Bytes>) {
         for frame in frames {
-            // Frames that will come from the log must not be preceded by later ones.
+            // The remaining frames are read from the log, after those that are missing.
             if self.needs_log {
                 return;
             }
@@ -572,8 +572,8 @@ impl SessionSocket {
         timer.reset(now + options.ping_interval);
     }
 
-    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken`: the position up to which the client
-    /// has received frames, if the remaining output is not to count as delivered.
+    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken`: if output after a certain position
+    /// must not count as delivered, that position.
     async fn close_gracefully(
         &mut self,
         stream: &mut ClientStream,

@@ -1,4 +1,5 @@
-//! A client's connection: TCP, or TLS over it, without a task or buffer of its own while idle.
+//! A client's connection: TCP, or TLS over TCP. It needs no task in addition to the session's, and no buffer while
+//! idle.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -89,7 +89,7 @@ fn read(
 /// The keys and names by which the two APIs' responses differ.
 struct ChoiceFormat {
     id_prefix: &'static str,
-    /// The `object` of an event, and that of a whole response.
+    /// The value of `object` in an event, and in a whole response.
     objects: [&'static str; 2],
     /// The key of a choice's text in an event, and in a whole response.
     keys: [&'static str; 2],

@@ -1,5 +1,5 @@
-//! Answers requests to the model over HTTP alone, with one response or a stream of server-sent events. The text and the
-//! pace of an answer are those of session runs.
+//! Answers requests to the model over HTTP alone, with one response or a stream of server-sent events. An answer has
+//! the same text and pace as a run of a session.
 //!
 //! Each API has a file in this directory, with a [`ServedApi`] that reads its requests and begins its answers. Each
 //! word counts as a token, in the prompt too. Any model name is accepted. An answer begins at once, but if slots are
@@ -36,7 +36,7 @@ pub(super) struct ServedApi {
     pub(super) path: &'static str,
     /// Reads a request; the error says what is wrong with it.
     pub(super) read: fn(&HeaderMap, &[u8]) -> Result<ModelRequest, String>,
-    /// Begins an answer.
+    /// Returns the writer of an answer.
     pub(super) begin: fn(AnswerInfo) -> Box<dyn AnswerWriter>,
     /// Builds the body of a response that reports an error.
     pub(super) error_body: fn(&str, StatusCode) -> Value,
@@ -61,7 +61,7 @@ pub(super) struct ModelRequest {
 pub(super) struct AnswerInfo {
     /// The part of ids that is unique to the answer.
     pub(super) id: String,
-    /// Seconds since 1970.
+    /// Time at which the answer was begun, in seconds since 1970.
     pub(super) created: i64,
     pub(super) model: String,
     pub(super) prompt_tokens: usize,
@@ -69,7 +69,7 @@ pub(super) struct AnswerInfo {
     pub(super) limit: Option<u64>,
     /// Number of tokens of the answer.
     pub(super) tokens: usize,
-    /// The limit cuts the answer short.
+    /// Whether the limit cuts the answer short.
     pub(super) is_cut: bool,
     /// See [`ModelRequest::with_usage`].
     pub(super) with_usage: bool,

@@ -129,8 +129,8 @@ impl ConnectionHandler for ApiConnection {
                 () = leaving.notified() => serving.as_mut().graceful_shutdown(),
                 _ = stopped.changed(), if !stopping => {
                     stopping = true;
-                    // A graceful shutdown would drop a connection that has not sent a request yet. It
-                    // stays open until the response to its first request closes it.
+                    // A graceful shutdown would drop a connection that has not sent a request yet. Such a connection
+                    // stays open instead, until the response to its first request closes it.
                     if asked.load(Ordering::Relaxed) {
                         serving.as_mut().graceful_shutdown();
                     }

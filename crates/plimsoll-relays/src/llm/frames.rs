@@ -66,7 +66,7 @@ impl LogPosition {
     /// Returns the frame of the run's token number `index`, counted from 0.
     pub(super) fn token_frame(&self, text: &AnswerText, index: usize) -> Bytes {
         let seq = self.run_id() + index as u64;
-        // A run that another instance began may be longer than this instance's answer.
+        // A run that another instance began may be longer than this instance's answer, so the index wraps around.
         let content = &text.0[index % text.len()];
         let mut frame = Vec::with_capacity(112 + content.len());
         // Writing to memory cannot fail.
@@ -93,7 +93,7 @@ impl LogPosition {
     }
 }
 
-/// Returns the seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 fn now() -> f64 {
     Timestamp::now().as_duration().as_secs_f64()
 }

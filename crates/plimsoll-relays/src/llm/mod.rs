@@ -1,7 +1,6 @@
-//! `serve llm`: a service that simulates a language model behind an agent platform. Its HTTP API
-//! creates sessions and runs; a run's tokens are posted to the bus at a fixed pace. It also serves
-//! the routes of OpenAI's and Anthropic's APIs, whose answers stream over the same connection and need
-//! no bus.
+//! `serve llm`: a service that simulates a language model behind an agent platform. Its HTTP API creates sessions and
+//! runs; a run's tokens are posted at a fixed pace to the bus, from which gateways pass them to clients. It also serves
+//! the routes of OpenAI's and Anthropic's APIs, whose answers are streamed in HTTP responses and need no bus.
 //!
 //! Invariant: frame numbers of a session are consecutive over all runs and instances, and the last
 //! frame of a run is its `done`. Instances share only the bus, so any of them can serve any
@@ -75,7 +74,8 @@ pub struct LlmOptions {
     pub text: String,
     /// Number of tokens to which the text is repeated or cut. `None`: one token for each word of the text.
     pub tokens: Option<usize>,
-    /// Concurrent answers over the APIs of models; further ones wait. `None`: unlimited.
+    /// Maximum number of concurrent answers over OpenAI's and Anthropic's APIs; further answers wait. `None`:
+    /// unlimited.
     pub slots: Option<usize>,
     /// Sessions are enabled, because there are gateways that receive their tokens.
     pub has_sessions: bool,

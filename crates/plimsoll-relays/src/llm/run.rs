@@ -1,4 +1,5 @@
-//! Runs: posts the tokens of a run at their pace, then its `done` frame, and makes sure that all of them reach the bus.
+//! Executes runs: posts the tokens of a run at their pace, then its `done` frame, and makes sure that all frames reach
+//! the bus.
 //!
 //! The frames of a run are kept until its end has reached the bus. When the bus may have lost some,
 //! all are posted again, and readers drop duplicates. A run that its instance cannot finish is
@@ -24,7 +25,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of queued offers; further offers are ignored, and the offering instances keep their runs.
 const MAX_OFFERS: usize = 100_000;
 
-/// Begins a run, which then continues in a task of its own.
+/// Begins a run, which then continues in a separate task.
 pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition, BeginError> {
     let cancel = CancelSubscription::listen(&llm.bus, &session).await?;
     let begun = llm.bus.begin_run(&session).await?;

@@ -75,7 +75,7 @@ pub struct RouteConfig {
     pub codec_timeout: Option<Period>,
     /// Faults to inject. Default: none.
     pub fault: Option<FaultConfig>,
-    /// Connections of a worker to each upstream; with Bolt, for each layout. Default 1.
+    /// Connections of a worker to each upstream; with Bolt, for each frame layout. Default 1.
     pub connections: Option<usize>,
     /// Largest frame; for Bolt, its content. A frame is buffered until it is complete. Default
     /// 16MiB, at most 1GiB.
@@ -89,8 +89,7 @@ pub struct RouteConfig {
     /// gRPC: how long a call may consist of header fields alone while no answer has begun. Default
     /// 30s.
     pub request_timeout: Option<Period>,
-    /// Bolt, plugins: timeout of calls that bring none of their own, default 60s. gRPC: timeout of
-    /// all calls, default none.
+    /// Bolt, plugins: timeout of calls that don't specify one, default 60s. gRPC: timeout of all calls, default none.
     pub timeout: Option<Period>,
     /// Silence after which the upstream is probed. Default 15s.
     pub heartbeat: Option<Period>,

@@ -119,8 +119,8 @@ pub(super) struct SidecarMetrics {
     upstreams: UpstreamFamilies,
     took: Family<Labels, LatencyHistogram>,
     statuses: Family<Labels, Counter>,
-    /// The current routes. Each has the labels of its metrics in families with further labels than the route's; these
-    /// metrics are removed with the route.
+    /// The current routes, each with the labels of its metrics that have further labels besides `route`. These metrics
+    /// are removed with the route.
     members: Mutex<HashMap<String, Vec<Labels>>>,
 }
 

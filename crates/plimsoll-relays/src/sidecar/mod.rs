@@ -1,10 +1,10 @@
 //! The sidecar: relays an application's connections to another sidecar or to a service, in
 //! plaintext on one side and over mutual TLS on the other.
 //!
-//! Each worker is one event loop on epoll and shares only counters: it has its own listening
-//! sockets (`SO_REUSEPORT`), upstream connections and timers. If a codec knows the calls (Bolt or a
-//! plugin), and over HTTP/2, many client connections share few upstream connections, with ids
-//! renumbered; everything else is relayed as bytes, one connection for one.
+//! Each worker is one event loop on epoll and shares only counters: it has its own listening sockets (`SO_REUSEPORT`),
+//! upstream connections and timers. The sidecar recognises calls in HTTP/2, in Bolt and in the protocols of plugins.
+//! With these, many client connections share few upstream connections, and calls get new ids. Everything else is
+//! relayed as bytes, with one upstream connection for each client connection.
 //!
 //! Invariant: a request that a codec has accepted is answered exactly once, by the service or by
 //! the sidecar itself with a status that gives the reason.
@@ -110,14 +110,14 @@ pub struct Sidecar {
 struct CurrentConfig {
     config: SidecarConfig,
     routes: Vec<ActiveRoute>,
-    /// The writer threads: the last one is in use; earlier ones end when the workers drop their old access logs.
+    /// The threads that write access logs. The last one is in use; earlier ones end when the workers drop the old logs.
     access_logs: Vec<JoinHandle<()>>,
 }
 
 impl Sidecar {
-    /// Loads every plugin, opens every port and reads every certificate before it accepts the first
-    /// connection. `failed` is called on a thread of the sidecar when a serving thread had to stop;
-    /// some clients are then no longer served, so the caller should stop the sidecar.
+    /// Loads every plugin, opens every port and reads every certificate before it accepts the first connection.
+    /// `failed` is called on a thread of the sidecar when a thread that serves clients had to stop. Some clients are
+    /// then no longer served, so the caller should stop the sidecar.
     ///
     /// # Errors
     /// When the sidecar cannot listen on an address, or a certificate or plugin is unusable.

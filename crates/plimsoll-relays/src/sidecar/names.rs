@@ -289,7 +289,7 @@ impl NameResolver {
 /// change.
 fn resolve_sorted(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut found = look_up((host, port))?;
-    // IPv4 addresses come first: a service whose name has both kinds more often listens there.
+    // IPv4 addresses come first: if a name has both kinds, its service more often listens on IPv4.
     found.sort_by_key(|address| match address.ip() {
         IpAddr::V4(ip) => (0, u128::from(u32::from(ip))),
         IpAddr::V6(ip) => (1, u128::from(ip)),

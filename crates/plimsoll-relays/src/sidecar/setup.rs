@@ -31,7 +31,7 @@ pub(super) struct WorkerListener {
     pub(super) socket: TcpListener,
 }
 
-/// One route, for one worker.
+/// The setup of one route for one worker.
 pub(super) struct RouteSetup {
     pub(super) route: RouteConfig,
     /// The worker already has this route, changed or not.
@@ -49,7 +49,7 @@ pub(super) struct RouteSetup {
     pub(super) latency: LatencyHistogram,
 }
 
-/// All routes, for one worker.
+/// The setup of all routes for one worker.
 pub(super) struct WorkerSetup {
     pub(super) routes: Vec<RouteSetup>,
     pub(super) access_log: Option<AccessLog>,

@@ -64,7 +64,7 @@ impl TlsSide {
 
 struct LoadedConfig {
     config: RustlsConfig,
-    /// The last second, since 1970, in which all certificates of the presented chain are valid.
+    /// The last second in which all certificates of the presented chain are valid, as Unix time.
     not_after: Option<u64>,
     /// Details of the peers' certificates, for error messages.
     observations: Arc<CertificateObservations>,

@@ -90,8 +90,8 @@ impl Transport {
             let was_handshaking = session.is_handshaking();
             let state = session.process_new_packets().map_err(tls_io_error)?;
             if was_handshaking && session.handshake_kind() == Some(HandshakeKind::Resumed) {
-                // The library accepts a resumed peer by the certificates of the original session,
-                // so their expiry is checked here.
+                // In a resumed session, rustls does not check the certificates of the original session again, so their
+                // expiry is checked here.
                 let shown = session.peer_certificates().unwrap_or_default();
                 validity::check_not_expired(shown.iter().map(AsRef::as_ref))
                     .map_err(tls_io_error)?;

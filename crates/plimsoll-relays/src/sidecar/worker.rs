@@ -54,8 +54,8 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// How long TCP and TLS together may take, on either side.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// When the unsent bytes of a connection exceed this number, its sources are no longer read until the number falls
-/// below `LOW_WATER`.
+/// When the unsent bytes of a connection exceed this number, its sources are not read until the number falls below
+/// [`LOW_WATER`].
 const HIGH_WATER: usize = 1 << 20;
 const LOW_WATER: usize = 256 << 10;
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -69,12 +69,12 @@ enum RelayRole {
     Down { in_flight: usize },
     /// A connection to an upstream, shared by calls.
     Up {
-        /// The number of the layout of its frames.
+        /// The number of its frame layout.
         layout: usize,
         calls: UpstreamCalls,
         /// The heartbeat in flight: its id, and when it times out.
         pending_heartbeat: Option<(u64, Time)>,
-        /// The client connection that sent the last request without an answer, and when.
+        /// The client connection that sent the last one-way request, which gets no answer, and the time.
         last_oneway: Option<(u64, Time)>,
         /// The client address that the connection is reserved for, if any.
         owner: Option<ClientNetwork>,
@@ -98,7 +98,7 @@ struct RelayConnection {
     proxy_header: Option<Box<ProxyHeaderReader>>,
     /// The client's address, from the socket or a proxy. It is stored because a closed socket no longer has an address.
     client: Option<SocketAddr>,
-    /// Bytes received from this connection and relayed, and those sent to it, if it is a pipe.
+    /// Bytes received from this connection and relayed; `bytes_sent`: bytes sent to it. Counted for pipes only.
     bytes_received: u64,
     bytes_sent: u64,
     is_connecting: bool,
@@ -126,7 +126,7 @@ struct RelayConnection {
     skip: usize,
     /// Bytes of a client's requests that are delayed by fault injection.
     delayed: usize,
-    /// Whether a client's calls may share upstream connections with those of others.
+    /// Whether a client's calls may share upstream connections with the calls of other clients.
     isolation: Isolation,
     /// The peer will send no more data.
     peer_ended: bool,

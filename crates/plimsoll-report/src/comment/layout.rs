@@ -47,7 +47,7 @@ impl Item {
 }
 
 impl Section {
-    /// Returns a list of sentences.
+    /// Creates a section with a list of sentences.
     pub(super) fn sentences(
         noun: &'static str,
         sentences: impl IntoIterator<Item = String>,
@@ -56,12 +56,12 @@ impl Section {
         Section::items(noun, sentences.map(|sentence| Item::new([sentence], "")))
     }
 
-    /// Returns a list.
+    /// Creates a section with a list of items.
     pub(super) fn items(noun: &'static str, items: impl IntoIterator<Item = Item>) -> Section {
         Section::table(noun, [""; 0], items)
     }
 
-    /// Returns a table.
+    /// Creates a section with a table.
     pub(super) fn table<S: Into<String>>(
         noun: &'static str,
         head: impl IntoIterator<Item = S>,
@@ -79,7 +79,7 @@ impl Section {
         if self.head.is_empty() { 1 } else { 3 }
     }
 
-    /// Writes the section in at most `frame_lines()` plus `lines` lines.
+    /// Writes the section in at most [`Section::frame_lines`] plus `lines` lines.
     fn write(&self, out: &mut String, lines: usize) {
         out.push('\n');
         if !self.head.is_empty() {

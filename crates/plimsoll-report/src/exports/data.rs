@@ -1,5 +1,5 @@
 //! Exports a run as tables for notebooks and spreadsheets: its intervals, its percentiles, and its calls if they were
-//! recorded. Each table is a file with a column for each figure. Times are in µs, which their columns' names contain.
+//! recorded. Each table is a file with a column for each figure. Times are in µs, as the names of their columns say.
 
 mod csv;
 #[cfg(feature = "parquet")]

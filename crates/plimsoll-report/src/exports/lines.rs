@@ -3,8 +3,8 @@
 //! The first line names the test: `#TEST=01_steady` (calls over a kept connection) or `#TEST=02_coldconn` (a new
 //! connection for every call). The other lines hold one JSON object per call: `{"ok":true,"latency_ms":5.83}`,
 //! `{"ok":false,"code":"DEADLINE_EXCEEDED"}`, or
-//! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`. The latency is the response time, from the
-//! intended send. Warm-up is left out.
+//! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`. The latency is the response time, which
+//! begins when the call was due. The warm-up is left out.
 
 use std::io::{BufReader, Write};
 use std::path::Path;

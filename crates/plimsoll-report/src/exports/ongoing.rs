@@ -123,7 +123,7 @@ fn durations<'a>(
     })
 }
 
-/// Returns the CPU time of each end, in seconds.
+/// Returns the CPU time of client and server, in seconds.
 fn cpu(o: &RunningTotals) -> [(&'static str, f64); 2] {
     [
         ("client", o.client_cpu_us as f64 / 1e6),

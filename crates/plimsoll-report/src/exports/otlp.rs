@@ -99,7 +99,7 @@ pub(crate) struct KeyValue {
     value: Option<AnyValue>,
 }
 
-/// A value of one of two kinds.
+/// A value that is either a text or an integer.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AnyValue {

@@ -229,7 +229,7 @@ pub fn import(
     imported_at: Timestamp,
 ) -> Result<Vec<Run>, STimeError> {
     let sections = read(text).map_err(|problem| STimeError::Text(path.to_owned(), problem))?;
-    // A section without figures can't be imported, but a note says that it was started.
+    // A section without figures can't be imported, but a note in the run says that it was started.
     let unfinished = text.lines().any(|line| line.trim() == RESUMED_HEADING)
         && !sections.iter().any(|section| section.resumed);
     let file = path.file_name().unwrap_or(path.as_os_str());

@@ -155,7 +155,7 @@ fn resource(run: &Run) -> Resource {
 struct ExportedCall {
     call: TracedCall,
     facts: SpanFacts,
-    /// `slowest` or `sample`.
+    /// Why the call was kept: `slowest` or `sample`.
     kept_as: &'static str,
 }
 
@@ -189,9 +189,9 @@ fn calls(run: &Run) -> Vec<ExportedCall> {
 
 /// The names and attributes of a run's calls.
 struct CallNames {
-    /// The protocol's name, which begins or ends the attributes of the conventions.
+    /// The protocol's name, with which the names of the conventions' attributes begin or end.
     protocol: String,
-    /// Whether calls are those of a service's methods, rather than requests with a method and a path.
+    /// Whether a call invokes a method of a service, rather than being a request with a method and a path.
     is_rpc: bool,
     /// Name and attributes of calls that are not steps of a journey.
     common: CallName,
@@ -307,7 +307,8 @@ impl CallNames {
         }
         let children = times.phases().into_iter().zip(0_u64..);
         let children = children.map(|((name, parent, times), nth)| {
-            // Ids are numbered down from the highest: those of calls that share a request are numbered up from 0.
+            // The ids of phases count down from the highest number, because the ids of calls that share a request count
+            // up from 0.
             let id = |nth: u64| facts.span_id.child_id(u64::MAX - nth);
             let mut child = span(id(nth), name, times);
             let parent = parent.map_or(facts.span_id, id);

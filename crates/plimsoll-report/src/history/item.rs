@@ -14,13 +14,13 @@ use crate::quantity::{exact_rate, plural, share};
 pub enum FolderItemKind {
     /// A single run.
     Run,
-    /// A run of several lanes.
+    /// A run of several lanes (loads that run side by side).
     Lanes,
     /// A search for the load line.
     Search,
-    /// A ladder.
+    /// A ladder, which compares variants of a target.
     Ladder,
-    /// A sweep of TLS links.
+    /// A sweep, which compares TLS configurations.
     Sweep,
 }
 
@@ -56,7 +56,7 @@ pub struct FolderItem {
     pub(crate) tool_version: String,
     /// The class of the verdict (`met`: good, `missed`: bad, `limited`: neither) and its text.
     pub(crate) verdict: (&'static str, String),
-    /// Whether the figures describe the target, and can be compared with those of other measurements.
+    /// Whether the figures describe the target, and can be compared with other measurements.
     pub(crate) stands: bool,
     /// Whether the load is a closed loop, whose rate is a figure of the target.
     pub(crate) is_closed: bool,

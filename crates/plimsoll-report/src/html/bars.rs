@@ -1,4 +1,4 @@
-//! Bar charts with one row for each bar and the bar's name above it: distances from zero with intervals.
+//! Bar charts with one row for each bar and the bar's name above it. A bar shows a distance from zero and its interval.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ const ROW_HEIGHT: f64 = 44.0;
 /// A named row of bars.
 pub(super) struct BarRow {
     pub(super) name: String,
-    /// A text alternative.
+    /// The row's part of the chart's text alternative.
     pub(super) text_alternative: String,
     pub(super) segments: Vec<BarSegment>,
     /// Lower and upper end of the interval.

@@ -123,8 +123,8 @@ fn functions_table(table: &TextTable) -> Markup {
     html! { div.functions { div.scroll { (tables::table("", table)) } } }
 }
 
-/// Returns the flame graph of folded stacks. Each line has one count; in a comparison it has two, and the first is that
-/// of the other profile.
+/// Returns the flame graph of folded stacks. Each line has one count; in a comparison it has two, and the first is the
+/// count in the other profile.
 fn flame_graph(folded: &[String], unit: &str, label: &str) -> Markup {
     let mut options = Options::default();
     options.count_name = unit.to_owned();

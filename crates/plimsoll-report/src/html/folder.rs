@@ -206,7 +206,7 @@ fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
     let high = known_figures(series).fold(0.0, f64::max);
     let x = AxisScale::linear(-0.5, items.len() as f64 - 0.5, frame.left, frame.x_end());
     let y = AxisScale::log(low, high, frame.y_end(), frame.top);
-    // The axis has as many dates as there is space for.
+    // The axis shows only as many dates as there is space for.
     let every = items.len().div_ceil(frame.pick(8, 3));
     let dates: Vec<AxisMark> = items
         .iter()

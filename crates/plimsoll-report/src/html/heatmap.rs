@@ -35,7 +35,7 @@ pub(super) fn section(view: &RunView) -> Markup {
     if whole.iter().any(|c| c.errors > 0) {
         entries.push(("errors".to_owned(), 4, LegendKey::Block));
     }
-    // The chart can be widened, and then scrolls horizontally in its own box.
+    // The reader can widen the chart, which then scrolls horizontally in its own box.
     let above = html! {
         (legend(&entries))
         label.zoom { input type="checkbox"; " stretch the time axis" }

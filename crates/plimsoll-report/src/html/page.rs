@@ -26,7 +26,7 @@ impl VerdictTone {
         }
     }
 
-    /// Returns a sign, so that colour is not the only indication.
+    /// Returns the symbol of the tone, so that colour is not the only indication.
     fn sign(self) -> &'static str {
         match self {
             VerdictTone::Good => "✓",
@@ -189,7 +189,7 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // The browser then enforces that nothing is executed or loaded.
+                // With this policy, the browser enforces that the page executes and loads nothing.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 meta name="generator" content={ "plimsoll " (env!("CARGO_PKG_VERSION")) };
                 title { (title) " · Plimsoll" }

@@ -84,7 +84,7 @@ fn signed(us: f64) -> String {
     }
 }
 
-/// Returns the table of the rungs' own figures, and that of all differences.
+/// Returns the tables of the rungs' figures, and of all differences between rungs.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
         @if let Some(prices) = connection_costs(ladder) {

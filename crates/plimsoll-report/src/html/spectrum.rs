@@ -87,7 +87,7 @@ fn line(name: String, colour: usize, dashed: bool, times: &TimeHistogram) -> Opt
     for i in 0..=(6 * POINTS_PER_DECADE) {
         let x = f64::from(i) / f64::from(POINTS_PER_DECADE);
         let p = 1.0 - 10_f64.powf(-x);
-        // Below the median, no minimum sample is required.
+        // Up to the median, no minimum number of samples is required.
         if p > 0.5 && !is_supported(h.len(), p) {
             break;
         }

@@ -64,7 +64,7 @@ const fn share(name: &'static str, of: LinkFigure) -> LinkMeasure {
     }
 }
 
-/// Returns the page. `plan`: the text of the plan, stored in `dir`.
+/// Returns the page of the sweep in `dir`. `plan`: the text of its plan.
 pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let links = links(record);
     let body = html! {

@@ -246,7 +246,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
     )
 }
 
-/// Returns the section with the figures of each step of a journey.
+/// Returns the section with the figures of each step of a journey (the requests that a user makes in sequence).
 pub(super) fn steps(views: &[RunView]) -> Markup {
     let lead = "Response times of calls that ended ok. A journey's first step is due when its user arrives, each further one at the end of the step before plus its pause.";
     table_section("Steps", lead, &merged_table(views, steps::table))

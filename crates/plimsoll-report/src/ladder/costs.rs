@@ -78,7 +78,8 @@ fn time_clause(
     }
 }
 
-/// Describes the CPU time at both ends. `each`: what the CPU time is for; empty if the sentence already says so.
+/// Describes the CPU time of client and server. `each`: what the CPU time was used for; empty if the sentence already
+/// says so.
 fn cpu_at_both_ends(
     ladder: &LadderRecord,
     of: usize,
@@ -98,7 +99,7 @@ fn cpu_at_both_ends(
             return None;
         };
         sum.shift += d.shift;
-        // Both intervals are simultaneous, so the sum of their ends is an interval of the sum.
+        // Both intervals hold simultaneously, so the sums of their bounds are the bounds of an interval of the sum.
         sum.low += d.low;
         sum.high += d.high;
         base += ladder.rungs[0].median(end)?;

@@ -1,5 +1,5 @@
-//! Notes for readers of a ladder: its resolution, and the reasons why some slices (short runs of one variant) are of
-//! limited value.
+//! Notes for readers of a ladder: its resolution (the smallest difference that it can detect), and the reasons why some
+//! slices (short runs of one variant) are of limited value.
 
 use plimsoll_model::comparisons::ladder::batches::MIN_REPLICATES;
 use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord, Rung, SliceResult};

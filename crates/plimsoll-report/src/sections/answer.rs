@@ -1,4 +1,5 @@
-//! Formats a run's response times, with their instrument intervals, as the first sentence of each report.
+//! Formats a run's response times as the first sentence of each report. A time has an instrument interval if the
+//! generator's own delays leave it uncertain.
 
 use plimsoll_model::records::instrument::LatenessBounds;
 use plimsoll_model::runs::run::health::ConnectionsNeeded;
@@ -109,7 +110,7 @@ pub(crate) fn value_or_interval(us: f64, interval: Option<[f64; 2]>) -> String {
     }
 }
 
-/// Returns whether both ends agree to two significant digits or differ by at most 1 %.
+/// Returns whether both ends of an interval agree to two significant digits or differ by at most 1 %.
 pub(crate) fn is_narrow([low, high]: [f64; 2]) -> bool {
     round_to_two_digits(low) == round_to_two_digits(high) || high - low <= high / 100.0
 }

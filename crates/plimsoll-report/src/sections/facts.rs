@@ -66,7 +66,8 @@ pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
     h.notes.iter().map(String::as_str).chain(closed)
 }
 
-/// Describes how the run ended if not normally, with the reason. Otherwise returns other remarks on its end.
+/// Describes the end of a run that was not complete, with the reason. For a complete run, returns the remark on its
+/// end, if there is one.
 pub(crate) fn describe_end(run: &Run) -> Option<String> {
     let reason = run.reason.as_deref();
     match run.state {

@@ -255,7 +255,8 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     facts
 }
 
-/// Describes the tokens of answers, from the service's own count or else from the number of pieces.
+/// Describes the tokens of answers, from the service's own count or, without one, from the number of pieces of streamed
+/// answers.
 fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<CountFact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
     let missing = of(Count::UsageMissing);
@@ -333,8 +334,8 @@ fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<CountFact> {
     })
 }
 
-/// Formats `n` per second, in parentheses. The time base ends with the last call; it is stated if call rates refer to
-/// another time base.
+/// Formats `n` per second, in parentheses. The rate refers to the time until the last call ended. The text says so if
+/// the rates of calls refer to another period.
 fn format_rate(run: &Run, n: u64) -> String {
     let total = &run.summary.total;
     let Some(lasted) = total.lasted_us.map(|us| us as f64) else {
@@ -429,7 +430,7 @@ pub(crate) fn table(
         "count",
     ];
     let rows = rows.into_iter().flat_map(|(name, t)| {
-        // Lower bounds are shown only for response times, because other times contain less of the lateness.
+        // Lower bounds are shown only for response times, because the generator's lateness affects other times less.
         let low = wide_intervals(&t).filter(|_| name.starts_with("response"));
         let low = low.map(|low| lower_bounds_row(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];

@@ -29,13 +29,13 @@ const MAX_NAME_CHARS: usize = 60;
 /// Number of samples below which a note says that the shares are rough.
 const MIN_RELIABLE_SAMPLES: u64 = 100;
 
-/// Explains the intervals of shares.
+/// A note that explains the intervals of shares.
 pub(crate) const SHARES_NOTE: &str = "Intervals are binomial (95 %), of the number of samples alone. With callees: what the function called is included.";
 
-/// Explains the intervals of differences.
+/// A note that explains the intervals of differences.
 pub(crate) const DIFFERENCES_NOTE: &str = "Differences are of the functions themselves, with 95 % intervals of their samples alone; the CPU time of a call is taken as measured.";
 
-/// Returns the heading of an end's profile.
+/// Returns the heading of the profile of an end (client or server).
 pub(crate) fn heading(end: ProfiledEnd) -> String {
     format!("CPU time of {}", end.words())
 }
@@ -62,8 +62,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Describes how an end was sampled and the cost of sampling. `measured_us`: the end's CPU time, measured independently
-/// of the samples.
+/// Describes how an end was sampled and the cost of sampling. The parameter `measured_us` is the end's CPU time,
+/// measured independently of the samples.
 pub(crate) fn sampling_facts(
     record: &ProfileRecord,
     end: &EndRecord,
@@ -172,8 +172,8 @@ impl RungProfile {
         }
     }
 
-    /// Returns the CPU time of a call at an end, in µs. That of the server includes the proxies, because they are
-    /// sampled with the server.
+    /// Returns the CPU time of a call at an end, in µs. The server's CPU time includes the proxies', because they are
+    /// sampled together.
     fn cpu_us(&self, rung: &Rung, end: ProfiledEnd) -> Option<f64> {
         let (metric, proxies) = match end {
             ProfiledEnd::Server => (
@@ -182,8 +182,8 @@ impl RungProfile {
             ),
             ProfiledEnd::Client => (LadderMetric::ClientCpu, 0.0),
         };
-        // A server that the ladder did not start may also do other work. That work is sampled, although it is no cost
-        // of a call.
+        // A server that the ladder did not start may also do other work. That work is sampled, although the calls do
+        // not cause it.
         let whole = || {
             let (us, calls) = self.measured.get(&end)?;
             (*calls > 0).then(|| us / *calls as f64)
@@ -304,7 +304,7 @@ impl LadderProfiles {
     }
 }
 
-/// Describes how a rung's ends were sampled.
+/// Describes how the client and the server of a rung were sampled.
 pub(crate) fn rung_facts(rung: &Rung, profile: &RunProfile) -> Vec<String> {
     let ends = profile.record.ends.iter();
     ends.flat_map(|(end, record)| {

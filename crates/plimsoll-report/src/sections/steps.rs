@@ -1,4 +1,4 @@
-//! The table of a journey's steps, for all reports.
+//! The table of the steps of a journey (the requests that a user makes in sequence), for all reports.
 
 use plimsoll_model::runs::run::Run;
 use plimsoll_model::runs::run::summary::StepSummary;
@@ -10,7 +10,7 @@ use crate::sections::table::TextTable;
 /// The percentiles that the table shows, as indexes into a summary's list.
 const SHOWN_PERCENTILES: [usize; 3] = [0, 2, 4];
 
-/// Explains the table.
+/// A note that explains the table.
 pub(crate) const STEPS_NOTE: &str = "response times of calls that ended ok: a journey's first step is due when its user \
      arrives, each further one at the end of the step before plus its pause";
 

@@ -153,7 +153,7 @@ fn rates(run: &Run) -> Option<CountFact> {
     Some(CountFact::new("rate", text))
 }
 
-/// Describes how much of an open loop's load was sent, how late, and its distance from the plan.
+/// Describes how much of an open loop's load was sent, how late it was sent, and how far it deviated from the plan.
 fn describe_delivery(run: &Run) -> Option<CountFact> {
     let delivery = run.summary.total.delivery.as_ref()?;
     let mut text = format!("{} sent", share(delivery.sent, delivery.asked));
@@ -176,7 +176,7 @@ fn describe_delivery(run: &Run) -> Option<CountFact> {
 
 /// Formats an interval of a share in percent, rounded outward.
 fn format_share_interval([low, high]: [f64; 2]) -> String {
-    // The small constant compensates for rounding errors of hundredths.
+    // The small constant keeps rounding errors from changing the last digit.
     let low = ((low * 1e4 + 1e-6).floor() / 1e2).max(0.0);
     let high = ((high * 1e4 - 1e-6).ceil() / 1e2).max(0.0);
     if low == high {

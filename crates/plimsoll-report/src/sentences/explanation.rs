@@ -22,7 +22,7 @@ use crate::{
 const MAX_SENTENCES: usize = 10;
 /// Maximum number of times that only the run's protocol has.
 const MAX_PROTOCOL_TIMES: usize = 3;
-/// The smallest share of the response time before the send for which a sentence is added.
+/// Minimum share of the response time that must have passed before the send for a sentence about it to be added.
 const MIN_NOTABLE_WAIT_SHARE: f64 = 0.05;
 /// Factor between the measured p99 and the limit of a proposed objective.
 const PROPOSED_OBJECTIVE_FACTOR: f64 = 1.25;
@@ -169,7 +169,8 @@ fn describe_load(run: &Run) -> String {
     ))
 }
 
-/// Returns the first of the times that only the run's protocol has, such as those of tokens or of whole journeys.
+/// Returns the first of the times that only the run's protocol has, such as the times of tokens, or of whole journeys
+/// (a user's requests in sequence).
 fn describe_protocol_times(run: &Run) -> Option<String> {
     let measures = run.summary.total.measures.as_ref()?;
     let told = measures::times(measures).into_iter().map(|(name, times)| {
@@ -299,7 +300,7 @@ fn describe_objectives(objectives: &[ObjectiveResult]) -> Option<String> {
     Some(format!("Objectives {}.", told.join("; ")))
 }
 
-/// Returns the CPU time of a call at each end.
+/// Returns the CPU time of a call at client and server.
 fn describe_costs(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let cost = |used: Option<plimsoll_model::runs::run::summary::ResourcesSummary>| {
@@ -323,7 +324,7 @@ fn describe_closed_loop(run: &Run) -> Option<String> {
     })
 }
 
-/// Returns what to do next.
+/// Returns advice on what to do next.
 fn advise(run: &Run) -> String {
     let (total, header) = (&run.summary.total, &run.header);
     let dir = run.dir.display();

@@ -24,7 +24,7 @@ impl ConnectionMode {
     }
 }
 
-/// CPU time of one end, over all slices in which it is known.
+/// CPU time of the client or the server, summed over all slices in which it is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EndCpu {
     cpu_us: Option<f64>,
@@ -93,7 +93,7 @@ pub(crate) struct SweepLink {
 }
 
 impl SweepLink {
-    /// Adds up the slices of a rung. `links`: the number of configurations with simultaneous intervals.
+    /// Adds up the slices of a rung. `links`: the number of configurations, whose intervals must hold simultaneously.
     fn from_rung(rung: &Rung, links: usize) -> SweepLink {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);

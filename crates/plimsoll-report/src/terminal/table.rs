@@ -9,8 +9,8 @@ use crate::sections::table::TextTable;
 pub(super) const COLUMN_GAP: usize = 2;
 
 impl TextTable {
-    /// Renders the table without lines: a header, rows, and two spaces between columns. Text may be wrapped; numbers
-    /// are not.
+    /// Renders the table without ruled lines: a header, rows, and two spaces between columns. Text may be wrapped;
+    /// numbers are not.
     pub(crate) fn render(&self, width: usize) -> String {
         self.render_with(width, |table, column| !table.is_text(column))
     }

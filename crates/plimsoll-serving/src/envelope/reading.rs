@@ -13,7 +13,7 @@ use super::{
 };
 use plimsoll_wire::hex;
 
-/// The maximum number of requests in an envelope. Limited because all are kept in memory.
+/// The maximum number of requests in an envelope. It is limited because all requests are kept in memory.
 const MAX_REQUESTS: u64 = 50_000_000;
 
 /// Why an envelope can't be read, or does not match its commitment.

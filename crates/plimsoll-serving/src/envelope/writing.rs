@@ -1,4 +1,4 @@
-//! Writes an envelope (the server's record of its delays) on a thread of its own while the server serves.
+//! Writes an envelope (the server's record of its delays) on a separate thread while the server serves.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

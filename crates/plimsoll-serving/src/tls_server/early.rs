@@ -41,7 +41,7 @@ pub struct EarlyStream {
 }
 
 impl EarlyStream {
-    /// Begins a handshake that has to complete, or bring early data, within `limit`.
+    /// Begins a handshake that has to complete, or deliver early data, within `limit`.
     ///
     /// # Errors
     /// When the TLS library rejects `config`.
@@ -93,7 +93,7 @@ impl EarlyStream {
         }
     }
 
-    /// Reads and decrypts what the client has sent.
+    /// Reads and decrypts data that the client has sent.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.tcp.poll_read_ready(cx))?;

@@ -1,9 +1,9 @@
 //! Limits the resumption of sessions to the lifetime of the client's certificate.
 //!
-//! Resumption does not verify a certificate (RFC 8446 §2.2): the library trusts the certificate that the client
-//! presented in its first handshake. So every session, stored here or encrypted in a ticket, is stamped with its expiry
-//! and with a digest of the CA file that verified its client. After that time, or with another CA, the client gets a
-//! full handshake, which verifies its certificate again.
+//! Resumption does not verify a certificate (RFC 8446 §2.2): rustls trusts the certificate that the client presented in
+//! its first handshake. So every session, stored here or encrypted in a ticket, is stamped with its expiry and with a
+//! digest of the CA file that verified its client. After that time, or with another CA, the client gets a full
+//! handshake, which verifies its certificate again.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! another (RFC 8446 §4.6.1).
 //!
 //! The processes share a seed. Keys are derived from it and from the time, so that all processes rotate them at once
-//! without exchanging messages. A single process uses the library's own tickets, whose keys only it knows.
+//! without exchanging messages. A single process uses rustls's own tickets, whose keys never leave the process.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};

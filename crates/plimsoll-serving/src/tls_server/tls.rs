@@ -41,20 +41,20 @@ pub struct ServerTlsOptions {
     pub versions: Vec<TlsVersion>,
     /// Whether certificates are compressed for clients that support it, and accepted in compressed form (RFC 8879).
     pub compressed: bool,
-    /// Cipher suites to offer; empty offers the library's defaults.
+    /// Cipher suites to offer; if empty, rustls's defaults.
     pub suites: Vec<TlsSuite>,
-    /// Key-exchange groups to offer; empty offers the library's defaults.
+    /// Key-exchange groups to offer; if empty, rustls's defaults.
     pub groups: Vec<KeyExchangeGroup>,
 }
 
 impl ServerTlsOptions {
-    /// Loads the files, and offers only `h2` by ALPN (RFC 9113 §3.2).
+    /// Loads the files into a configuration that offers only `h2` by ALPN (RFC 9113 §3.2).
     pub fn server_config(&self, tickets: Option<&TicketSeed>) -> Result<LoadedTls, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::crypto_provider(
             &self.suites,
             &self.groups,
         ));
-        // Initialises the library's random generator, which takes tens of milliseconds, before the first client has
+        // Initialises the TLS library's random generator, which takes tens of milliseconds, before the first client has
         // to wait for it.
         let _ = provider.secure_random.fill(&mut [0u8; 32]);
 

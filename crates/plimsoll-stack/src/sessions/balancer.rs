@@ -13,9 +13,9 @@ pub struct BalancerConfig {
     pub sockets: String,
     /// The address at which the balancer serves its statistics.
     pub stats: String,
-    /// The servers of API requests, used round-robin.
+    /// The servers to which API requests are distributed, round-robin.
     pub backends: Vec<String>,
-    /// The servers of WebSockets, chosen by the hash of the session.
+    /// The servers to which WebSockets are distributed, by the hash of the session.
     pub gateways: Vec<String>,
     /// Whether the hosts of `backends` and `gateways` are names whose addresses change and must therefore be resolved
     /// repeatedly.

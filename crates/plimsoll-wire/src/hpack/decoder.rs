@@ -20,11 +20,11 @@ pub struct DecodedBlock {
     /// Whether the block added entries or resized the table, so that indices now refer to other entries.
     pub has_changed_table: bool,
     /// Whether decoding the same bytes again would produce the same fields and leave the table unchanged, until another
-    /// block changes it. This is true for a block that adds no entries, and for a block whose fields refer to no
-    /// dynamic entries and whose repetitions fill the whole table.
+    /// block changes it. This is true for a block that adds no entries. It is also true for a block that refers to no
+    /// dynamic entries, if the whole table consists of repetitions of the entries that the block adds.
     pub is_steady: bool,
-    /// Whether the total size of the fields, plus 32 bytes each (RFC 9113 §6.5.2), exceeds the limit. The remaining
-    /// fields were decoded, but not passed to the visitor.
+    /// Whether the total size of the fields, including 32 bytes of overhead per field (RFC 9113 §6.5.2), exceeds the
+    /// limit. The remaining fields were decoded, but not passed to the visitor.
     pub is_list_too_large: bool,
 }
 
@@ -146,7 +146,8 @@ impl Decoder {
             }
         }
         decoded.has_changed_table = resized || added > 0;
-        // Indices into the dynamic table may refer to other entries the next time, so only static ones are allowed.
+        // If the block adds entries, its indices into the dynamic table refer to other entries the next time, so it may
+        // contain only static ones.
         let is_alike =
             highest as usize <= STATIC_TABLE.len() && self.table.is_unchanged_by_repeating(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);

@@ -214,7 +214,7 @@ impl BodyReader {
         self.received
     }
 
-    /// Returns how many bytes of the body or chunk have been announced and have not arrived.
+    /// Returns how many announced bytes of the current body or chunk have not arrived yet.
     pub fn awaited_bytes(&self) -> u64 {
         match self.state {
             BodyState::Length(left) | BodyState::ChunkData(left) => left,

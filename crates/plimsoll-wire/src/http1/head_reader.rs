@@ -2,7 +2,7 @@
 
 use super::{FieldSpace, Http1Error, MAX_HEAD_BYTES, ResponseHead};
 
-/// Size in bytes from which on an incomplete head is parsed again only at the end of a line.
+/// Size in bytes above which an incomplete head is parsed again only at the end of a line.
 const RESCAN_THRESHOLD_BYTES: usize = 1024;
 
 /// A reader of the heads of responses. It stores only an incomplete head.

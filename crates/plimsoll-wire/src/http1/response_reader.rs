@@ -86,7 +86,7 @@ impl ResponseReader {
         }
     }
 
-    /// Returns how many bytes of the body or chunk have been announced and have not arrived.
+    /// Returns how many announced bytes of the current body or chunk have not arrived yet.
     pub fn awaited_bytes(&self) -> u64 {
         let current = self.current.as_ref();
         current.map_or(0, |(_, body)| body.awaited_bytes())

@@ -1,7 +1,7 @@
 //! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks,
 //! SETTINGS, windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
-//! [`Http2Connection`] has no socket, clock or streams. Its user splits the input into frames
+//! [`Http2Connection`] has no socket, clock or streams. Its caller splits the input into frames
 //! ([`super::for_each_frame`], [`super::split_frame`]), passes DATA to [`Http2Connection::process_data`], HEADERS with
 //! END_HEADERS to [`Http2Connection::process_headers`] and all other frames to
 //! [`Http2Connection::process_control_frame`], and keeps a table of its streams, which is accessed through
@@ -20,7 +20,7 @@ use super::{
 /// Maximum capacity in bytes of the partial-frame buffer that is kept when it is empty.
 const MAX_KEPT_PARTIAL_BYTES: usize = 64;
 
-/// The send windows of the streams, which the user of an [`Http2Connection`] keeps.
+/// The send windows of the streams, which are stored by the caller of an [`Http2Connection`].
 pub trait StreamWindows {
     /// Returns the send window of a stream in bytes, negative if SETTINGS reduced it (RFC 9113 §6.9.2);
     /// `None` if the stream is closed.
@@ -30,15 +30,15 @@ pub trait StreamWindows {
     fn send_windows(&mut self) -> impl Iterator<Item = &mut i32>;
 }
 
-/// The event that the user must handle after a frame that is neither DATA nor a complete header block.
+/// The event that the caller must handle after a frame that is neither DATA nor a complete header block.
 #[derive(Debug)]
 pub enum ControlEvent<'a> {
     /// There is nothing to handle: the frame has been answered, or needs no answer.
     Nothing,
     /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
-    /// The peer's SETTINGS, which have been acknowledged. More data may be sendable than before; the user must
-    /// apply the size of the peer's header table.
+    /// The peer's SETTINGS, which have been acknowledged. More data may be sendable than before; the caller must apply
+    /// the new size of the peer's header table.
     Settings(SettingsPayload<'a>),
     /// The peer has acknowledged our SETTINGS.
     Acknowledged,
@@ -64,10 +64,10 @@ pub enum ControlEvent<'a> {
     Pong([u8; 8]),
 }
 
-/// The way in which a stream on which a frame was received had been closed.
+/// The way in which a stream had been closed before a frame arrived on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamClosure {
-    /// This end has reset the stream or ignores it, so frames on it were in flight.
+    /// This end has reset the stream or ignores it; the peer may have sent the frame before it knew.
     Reset,
     /// The peer has sent RST_STREAM and must not send on the stream any more.
     ResetByPeer,
@@ -75,7 +75,7 @@ pub enum StreamClosure {
     EndedByPeer,
     /// Both ends have ended the stream.
     Ended,
-    /// The user has no record of the stream.
+    /// The caller has no record of the stream.
     Forgotten,
 }
 
@@ -99,8 +99,8 @@ pub struct Http2Connection<P> {
     stage: ConnectionStage,
     /// Number of bytes of the client's preface that have not arrived.
     preface_left: u8,
-    /// Number of additional multiples of [`MAX_HEADER_BLOCK_BYTES`] that a split header block may have; one byte,
-    /// because there are many connections.
+    /// Maximum size of a split header block in excess of [`MAX_HEADER_BLOCK_BYTES`], in multiples of that size. It is
+    /// stored in one byte because there are many connections.
     extra_blocks: u8,
     is_acknowledged: bool,
     /// An incomplete frame.
@@ -254,7 +254,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.send_window -= length;
     }
 
-    /// Resets a stream. Frames that still arrive on it have the closure [`StreamClosure::Reset`].
+    /// Resets a stream. Frames that still arrive on it must be handled as [`StreamClosure::Reset`].
     pub fn reset_stream(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
@@ -267,7 +267,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Adds all received bytes to the peer's send window again, for users that process data at once.
+    /// Adds all received bytes to the peer's send window again, for callers that process data at once.
     #[inline]
     pub fn release_whole_window(&mut self, out: &mut Vec<u8>) {
         if let Some(increment) = self.receive_window.release_all() {

@@ -43,7 +43,7 @@ codes! {
     CANCEL = 0x8;
     /// A header block cannot be decoded.
     COMPRESSION_ERROR = 0x9;
-    /// The connection behind a CONNECT was lost.
+    /// The connection that a CONNECT request had opened was lost.
     CONNECT_ERROR = 0xa;
     /// The peer causes excessive load.
     ENHANCE_YOUR_CALM = 0xb;

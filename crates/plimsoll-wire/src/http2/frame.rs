@@ -4,8 +4,8 @@ use super::{ErrorCode, SettingsPayload, Violation, flags, kind};
 
 /// The nine-byte header of every frame (RFC 9113 §4.1).
 ///
-/// The header consists of two words, so that the compiler keeps it in registers: a struct of four fields went through
-/// memory, which took longer than all other handling of a frame.
+/// The header consists of two words, so that the compiler keeps it in registers: a struct of four fields would pass
+/// through memory, which takes longer than all other handling of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Length, type and flags: the first five bytes.

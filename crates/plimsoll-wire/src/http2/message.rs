@@ -64,7 +64,7 @@ impl MessageValidator {
         }
     }
 
-    /// Marks the list as invalid for another reason.
+    /// Marks the list as invalid because of `problem`, which the caller has found.
     pub fn set_problem(&mut self, problem: &'static str) {
         self.problem = Some(problem);
     }

@@ -82,8 +82,8 @@ impl ReceiveWindow {
         Some(std::mem::take(&mut self.unreturned))
     }
 
-    /// Counts all received bytes as processed, for users that process data at once; returns the WINDOW_UPDATE increment
-    /// to send now, if any.
+    /// Counts all received bytes as processed, for callers that process data at once; returns the WINDOW_UPDATE
+    /// increment to send now, if any.
     #[inline]
     pub(super) fn release_all(&mut self) -> Option<u32> {
         let used = self.size.wrapping_sub(self.left as u32);

@@ -41,8 +41,7 @@ struct Compressor {
 }
 
 impl Compressor {
-    /// Compresses `window` independently of earlier data, flushes, and appends it to `out`; `None` if the
-    /// library failed.
+    /// Compresses `window` independently of earlier data, flushes, and appends it to `out`; `None` if flate2 failed.
     fn append(&mut self, out: &mut Vec<u8>, window: &[u8]) -> Option<()> {
         self.compress.reset();
         loop {
@@ -73,14 +72,14 @@ pub struct DeflateParameters {
 }
 
 impl DeflateParameters {
-    /// Returns the parameters of the first acceptable one of a client's offers (`Sec-WebSocket-Extensions`, split at
-    /// commas).
+    /// Returns the parameters of the first of a client's offers (`Sec-WebSocket-Extensions`, split at commas) that is
+    /// acceptable.
     pub fn from_offers<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<DeflateParameters> {
         offers.into_iter().find_map(DeflateParameters::parse_offer)
     }
 
-    /// A client's offers: first one without context, then the one that browsers make, for servers that insist on
-    /// keeping their context, such as Node's `ws` with `serverNoContextTakeover: false`.
+    /// A client's offers. The first asks the server to keep no context. The second, which browsers make, is for servers
+    /// that insist on keeping their context, such as Node's `ws` with `serverNoContextTakeover: false`.
     pub const CLIENT_OFFER: &str = "permessage-deflate; server_no_context_takeover; \
                              client_no_context_takeover; client_max_window_bits, \
                              permessage-deflate; client_no_context_takeover; client_max_window_bits";

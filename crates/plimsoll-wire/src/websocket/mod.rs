@@ -48,7 +48,7 @@ pub mod code {
     pub const SESSION_REPLACED: u16 = 4001;
     /// No pong arrived in time.
     pub const PING_TIMEOUT: u16 = 4408;
-    /// The messages that the client missed are no longer in the log.
+    /// The messages that the client missed are no longer stored.
     pub const HISTORY_UNAVAILABLE: u16 = 4409;
 }
 

@@ -89,7 +89,7 @@ fn note_renamed_flags(typed: &[OsString]) {
     }
 }
 
-/// The parsed command, its values' origins, and the failure of a flag whose value in an env file was rejected.
+/// The parsed command, the origins of its values, and the error about a flag whose value in an env file was rejected.
 type ParsedArguments = (Cli, FlagOrigins, Option<Failure>);
 
 /// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.
@@ -155,8 +155,9 @@ fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
 /// Fallback values in use, by argument id: precedence and name of the variable.
 type Fallbacks = BTreeMap<String, (Precedence, String)>;
 
-/// Sets the value of a variable's alias, or a line of `.env`, as the default of an argument whose own variable is not
-/// set; clap ranks defaults below variables. `path` is the subcommand path without the program's name.
+/// Sets the value of a variable's alias, or of a variable in `.env`, as the default of an argument whose own variable
+/// is not set; in clap, variables take precedence over defaults. `path` is the subcommand path without the program's
+/// name.
 fn with_fallbacks(
     command: Command,
     path: &str,
@@ -164,7 +165,7 @@ fn with_fallbacks(
     found: &mut Fallbacks,
 ) -> Command {
     let command = command.mut_args(|arg| {
-        // A variable contains the values of a repeatable flag, one per line.
+        // The variable of a repeatable flag contains one value per line.
         let several = matches!(arg.get_action(), ArgAction::Append);
         let arg = if several && arg.get_value_delimiter().is_none() {
             arg.value_delimiter('\n')

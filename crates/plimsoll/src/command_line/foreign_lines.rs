@@ -1,8 +1,8 @@
-//! Translates command lines that name no Plimsoll command: those of other load tools, and a bare URL.
+//! Translates command lines that don't name a Plimsoll command: lines of other load tools, and a bare URL.
 //!
-//! A line of a tool that [`plimsoll_protocols::interface::foreign::command_lines`] knows is translated, and runs if
-//! each of its words has a counterpart. Otherwise the translation of the words that have one is printed, ready to
-//! paste, and nothing runs. The caller prints the translation of a line that runs.
+//! A line of a tool that [`plimsoll_protocols::interface::foreign::command_lines`] knows is translated. If every word
+//! has a counterpart, the translated line is run, and the caller prints it. Otherwise nothing is run, and an error
+//! shows the translation of the words that have a counterpart, ready to paste.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -71,10 +71,10 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     }))
 }
 
-/// Tools whose scripts have these endings, which `plimsoll run` takes for plans.
+/// Extensions of script files with the tool that runs such scripts; `plimsoll run` would parse the scripts as plans.
 const SCRIPT_TOOLS: [(&str, &str); 3] = [(".js", "k6"), (".ts", "k6"), (".py", "locust")];
 
-/// Puts the name of the tool before a line such as `run --vus 5 script.js`.
+/// Puts the tool's name in front of a line that runs a script, such as `run --vus 5 script.js` of k6.
 fn with_script_tool(mut texts: Vec<String>) -> Vec<String> {
     if texts.first().is_none_or(|first| first != "run") {
         return texts;

@@ -1,4 +1,6 @@
-//! Reads lines that start with a Plimsoll command as those of other tools, and makes tips of them.
+//! Interprets command lines that start with a Plimsoll command but were written for another tool, and suggests their
+//! translations as tips in errors. One line may have several readings: one for each tool that it may have been written
+//! for.
 
 use std::ffi::OsString;
 
@@ -27,7 +29,8 @@ pub(crate) fn count_flags(words: &[&str]) -> usize {
     words.iter().filter(is_flag).count()
 }
 
-/// Returns a flag of `command` by a typed word without its value.
+/// Returns the flag of `command` that the word `typed`, without its value, names; `None` if the command has no such
+/// flag.
 pub(crate) fn own_flag(command: &Command, typed: &str) -> Option<OwnFlag> {
     let is_typed = |arg: &&Arg| match typed.strip_prefix("--") {
         Some(long) => {
@@ -48,10 +51,10 @@ pub(crate) fn own_flag(command: &Command, typed: &str) -> Option<OwnFlag> {
     })
 }
 
-/// The number of readings of one line that are shown.
+/// Maximum number of readings of one line to show.
 const MAX_READINGS: usize = 3;
 
-/// Returns the tip that shows the readings of a line; `None` without any.
+/// Returns the tip that shows the readings of a line; `None` if there are none.
 pub(crate) fn tip(readings: &[LineReading]) -> Option<String> {
     let shown = readings.iter().take(MAX_READINGS).map(|reading| {
         let ours = reading.translated.words.iter().map(OsString::from);
@@ -70,11 +73,11 @@ pub(crate) fn tip(readings: &[LineReading]) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join("\n  "))
 }
 
-/// Returns the tip for a line that is wholly that of another tool, which its flags show.
+/// Returns the tip for a line whose flags show that it was written for another tool; `None` if they don't show that.
 pub(crate) fn owned_tip(root: &Command, words: &[&str]) -> Option<String> {
     let readings = readings(root, words);
     let command = words.first().and_then(|name| root.find_subcommand(name))?;
-    // A flag that only the other tool has shows that the line is not ours.
+    // A flag that Plimsoll does not have shows that the line was written for the other tool.
     let is_foreign = |word: &&str| {
         let flag = word.split('=').next().unwrap_or(word);
         word.len() > 1 && word.starts_with('-') && own_flag(command, flag).is_none()

@@ -1,4 +1,4 @@
-//! Translates command lines of other tools into Plimsoll's before they are parsed: their flag names, and whole lines.
+//! Translates command lines of other tools into Plimsoll's before clap parses them: single flags, and whole lines.
 //!
 //! A flag with exactly the same meaning is a clap alias, defined with the flag. This module has the flags whose values
 //! are bare numbers or are written in another tool's format. A translated line is printed for the user to reuse.
@@ -19,14 +19,14 @@ use crate::screen::console;
 /// Translates the words into Plimsoll's own flags.
 ///
 /// # Errors
-/// When a word of another tool's line has no counterpart, or a value is negative.
+/// When a word of another tool's line has no counterpart in Plimsoll, or a value is negative.
 pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let (Some(program), Some(command)) = (words.first(), words.get(1).and_then(|w| w.to_str()))
     else {
         return Ok(words);
     };
     let program = program.clone();
-    // The tool may come after a launcher: `openssl s_time`, `python3 summarize.py`.
+    // The tool's name may follow a launcher, as in `openssl s_time` and `python3 summarize.py`.
     let theirs = &words[if LAUNCHERS.contains(&command) { 2 } else { 1 }..];
     let line = match (registry::translate_foreign_command(theirs), script(theirs)?) {
         (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
@@ -96,14 +96,14 @@ fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
         ));
     }
     if command.is_empty() {
-        // The script's flags do not name the service.
+        // The script can call any service, so find the command by the flags, or report that the command is missing.
         return add_missing_command(flags);
     }
     let command = command.iter().map(OsString::from);
     Ok(Some(command.chain(flags.iter().cloned()).collect()))
 }
 
-/// Adds the command to another tool's flags that are given without one, or after that tool's name.
+/// Adds the Plimsoll command to flags of another tool that were typed without a command, or after that tool's name.
 fn add_missing_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let has = |start: &str| {
@@ -182,8 +182,7 @@ fn starts_as_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Other tools' flags that take a bare number in a unit implied by the flag's name: the flag, Plimsoll's flag, and the
-/// unit.
+/// Other tools' flags that take a bare number, whose unit the flag implies: the flag, Plimsoll's flag, and the unit.
 const FLAGS_WITH_UNIT: [(&str, &str, &str); 2] =
     [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
@@ -191,8 +190,8 @@ const FLAGS_WITH_UNIT: [(&str, &str, &str); 2] =
 /// calls has ended, so its translation sets `--progress-every`.
 const FLEET_FLAG: &str = "--no-of-clients";
 
-/// Translates flags with bare numbers. `tool` is the other tool whose flags the command accepts, and Plimsoll's scheme
-/// for that tool's URLs.
+/// Translates flags with bare numbers. `tool` is the other tool whose flags the command accepts, with the scheme that
+/// replaces the scheme in that tool's URLs.
 fn translate_numbers(words: Vec<OsString>, tool: Option<(&ForeignTool, &str)>) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();

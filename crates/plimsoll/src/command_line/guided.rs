@@ -1,7 +1,7 @@
 //! `plimsoll` without arguments on a terminal: asks for a service and a load, and builds the command line for them.
 //!
 //! The command line is printed before anything runs, and is then parsed as if it had been typed, so the guide can't do
-//! more than a command line can. The protocols find out which services and calls there are ([`registry`]).
+//! more than a command line can. The protocols detect the services at an address and their calls ([`registry`]).
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -62,8 +62,8 @@ pub(crate) fn run_guide(program: OsString, environment: &Environment) -> GuideEn
     }
 }
 
-/// Asks the questions; returns the words of the command line without the program's name, or `None` if the user enters
-/// no address.
+/// Asks the user all questions, and returns the words of the command line without the program's name; `None` if the
+/// user enters no address.
 fn questions(environment: &Environment) -> Result<Option<Vec<String>>, EndOfInput> {
     console::notice("What is to be loaded? (`plimsoll --help` lists everything else.)");
     let offers = loop {
@@ -118,7 +118,7 @@ fn questions(environment: &Environment) -> Result<Option<Vec<String>>, EndOfInpu
 }
 
 /// Returns the services found at `address`, each with its command, the most detailed descriptions first. If any service
-/// describes its calls, those of which only the protocol is known are left out.
+/// describes its calls, services of which only the protocol is known are left out.
 fn find_services(address: &str, environment: &Environment) -> Vec<(&'static str, ServiceOffer)> {
     let mut offers = all_offers_at(address, environment);
     offers.sort_by_key(|(_, offer)| Reverse(offer.detail));

@@ -18,7 +18,7 @@ const COMMON_FLAGS: [&str; 5] = [
     "help version quiet",
 ];
 
-/// Ids of further arguments that the short help of `track` shows.
+/// Ids of the arguments that only the short help of `track` shows, in addition to [`COMMON_FLAGS`].
 const VERSION_FLAGS: [&str; 1] = ["plan old new build serve base candidate bisect"];
 
 /// Ids of the arguments that the short help of `track` leaves out.
@@ -67,7 +67,7 @@ pub(crate) fn with_short_help(command: Command) -> Command {
         .mut_subcommands(with_short_help)
 }
 
-/// Returns the first of several examples.
+/// Returns the first example in the text of a command's examples.
 fn first(examples: &str) -> String {
     let next = examples.match_indices("\nExample").next();
     let end = next.map_or(examples.len(), |(at, _)| at);

@@ -1,7 +1,8 @@
-//! Refuses lines that our parser would read, but as something else than the tool does that they are typed for.
+//! Rejects command lines of other tools that clap would accept, but with another meaning.
 //!
-//! `-d 10s` is the duration of wrk, and would be the body of a request here; `-k` keeps ab's connections, and would be
-//! a setting of TLS. [`crate::command_line::arguments`] asks before it parses a line.
+//! For example, `-d 10s` sets the duration in wrk, but the request's body in Plimsoll; `-k` keeps connections open in
+//! ab, but disables certificate checks in Plimsoll. [`crate::command_line::arguments`] calls this module before it
+//! parses a line.
 
 use std::ffi::OsString;
 
@@ -11,7 +12,7 @@ use crate::command_line::foreign_readings::{own_flag, owned_tip};
 use crate::command_line::synonyms::is_time;
 use crate::failure::Failure;
 
-/// Returns the failure of a line with such a flag.
+/// Returns the error about a line with a flag that has another meaning in Plimsoll; `None` if it has no such flag.
 pub(crate) fn failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let command = root.find_subcommand(words.get(1)?)?;
@@ -54,7 +55,7 @@ pub(crate) fn failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
     ))
 }
 
-/// Returns the value of a short flag, attached or in the next word.
+/// Returns the value of a short flag, which is attached to the flag or is the next word.
 fn value_of<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| {
         word.strip_prefix(flag)

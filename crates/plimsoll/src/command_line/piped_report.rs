@@ -1,7 +1,8 @@
-//! Answers `vegeta report`, which prints what `vegeta attack` found: here the load leaves a run, which can be shown
-//! again.
+//! Translates `vegeta report`, which prints the results of `vegeta attack`, to `plimsoll report`, which shows the
+//! newest run directory.
 //!
-//! In `plimsoll vegeta attack … | plimsoll vegeta report` the second command waits until the first has ended.
+//! In `plimsoll vegeta attack … | plimsoll vegeta report`, the second command waits until the first has written its
+//! run.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
@@ -9,7 +10,7 @@ use std::io::{self, IsTerminal, Read};
 use crate::failure::Failure;
 use crate::screen::console;
 
-/// Subcommands of vegeta that show results, each with the words that do so here.
+/// Subcommands of vegeta that show results, each with the equivalent words of Plimsoll's command line.
 const REPORT_SUBCOMMANDS: [(&str, &[&str]); 3] = [
     ("report", &["report", "LATEST"]),
     ("plot", &["report", "LATEST", "--html", "plot.html"]),
@@ -19,10 +20,11 @@ const REPORT_SUBCOMMANDS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Translates a line that begins with `vegeta report` or the like; `None` for others. A pipe is read to its end.
+/// Translates a line that begins with `vegeta` and one of [`REPORT_SUBCOMMANDS`]; `None` for any other line. If
+/// standard input is a pipe, it is read to its end first.
 ///
 /// # Errors
-/// When nothing came through the pipe: then the newest run would be an earlier one.
+/// When the pipe was empty: the load before it has failed, and the newest run would be an earlier one.
 pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let [tool, subcommand, flags @ ..] = words else {
         return Ok(None);

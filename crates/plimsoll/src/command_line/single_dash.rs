@@ -37,7 +37,7 @@ pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> 
     let mut readings = foreign_readings::readings(root, words.get(1..).unwrap_or_default());
     readings.retain(|reading| reading.tool.style == FlagStyle::Go);
     let help = foreign_readings::tip(&readings).unwrap_or_else(|| {
-        // Leave out the flag's value, which may be a secret.
+        // Leave out the value that was typed for the flag, because it may be a secret.
         let ours = counterpart(command, flag, &[]);
         format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))
     });

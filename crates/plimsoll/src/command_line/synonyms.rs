@@ -1,8 +1,8 @@
-//! Explains unknown flags that other tools have, and suggests Plimsoll's flag with the same meaning.
+//! Explains unknown flags that are flags of other tools, and suggests Plimsoll's flag with the same meaning.
 //!
-//! clap suggests a flag of similar spelling (`--cert` for `--cacert`); this table suggests the flag with the same
-//! meaning. It is used in errors only. A name that has the same meaning in all other tools can be an alias where the
-//! flag is defined. [`crate::command_line::arguments`] calls this module.
+//! clap suggests a flag with similar spelling (`--cert` for `--cacert`); the table in this module suggests the flag
+//! with the same meaning, and is used only in errors. A name that has the same meaning in all other tools can instead
+//! be an alias of Plimsoll's flag, where the flag is defined. [`crate::command_line::arguments`] calls this module.
 //!
 //! This file is long because it is a table of other tools' flags.
 
@@ -10,8 +10,9 @@ use clap::Command;
 
 use crate::settings::flag_names;
 
-/// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first one that the command has is
-/// suggested. A placeholder such as `{N}` is replaced by the typed value, or shown without braces if there is none.
+/// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first counterpart that the current
+/// command has is suggested. A placeholder such as `{N}` is replaced by the typed value, or shown without braces if
+/// there is none.
 type Synonym = (&'static [&'static str], &'static [&'static str]);
 
 /// Synonyms by subject: the load, the request, links, results.
@@ -567,7 +568,8 @@ const SYNONYMS: &[Synonym] = &[
     (&["save-config", "export-plan"], &["--save-plan {FILE}"]),
 ];
 
-/// Flags of Plimsoll without a value whose names take a number in other tools, with that flag's counterpart.
+/// Flags that take no value in Plimsoll but a number in other tools, each with the counterpart of the other tools'
+/// flag.
 const NUMBERED_SWITCHES: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
@@ -591,7 +593,7 @@ const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
     ),
 ];
 
-/// Returns the innermost command that was typed.
+/// Returns the innermost subcommand that the words name.
 pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     let mut found = command;
     for word in words.iter().skip(1) {
@@ -609,7 +611,8 @@ pub(crate) fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> O
     Some(values::fill_in(ours, value))
 }
 
-/// Returns the counterpart of a flag that the command has and the value fits.
+/// Returns the first counterpart of another tool's flag `name` that the command has, and whose placeholder the value
+/// fits.
 fn fitting(command: &Command, name: &str, value: Option<&str>) -> Option<&'static str> {
     candidates(name).find(|ours| has_all(command, ours) && values::fits(ours, value))
 }
@@ -621,7 +624,7 @@ pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
     known.flat_map(|(_, ours)| ours.iter().copied())
 }
 
-/// Returns whether `command` has the flags that a text names.
+/// Returns whether `command` has all flags that a text mentions.
 fn has_all(command: &Command, text: &str) -> bool {
     let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let short = shorts

@@ -16,7 +16,7 @@ const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 /// Known variables that don't set a flag.
 const NON_FLAG_VARIABLES: [&str; 3] = ["PLIMSOLL_FAULT", STOP_WITH_INPUT_VARIABLE, LIMITS_VARIABLE];
 
-/// Prefix of variables with secret values of metadata in plans.
+/// Prefix of variables that contain secret values for the metadata of a plan's calls.
 const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
 
 /// Checks all variables whose names start with `PLIMSOLL_`.

@@ -19,8 +19,8 @@ use findings::Assay;
 
 /// Compare a run with the true response times in the envelope of `serve known`.
 ///
-/// The envelope is checked against its commitment first, and every delay is recomputed. Then each percentile of the
-/// run's response time is compared with what a client that is never late would have measured.
+/// First the envelope is checked against its commitment, and every delay is recomputed. Then each percentile of the
+/// run's response time is compared with the value that a client that is never late would have measured.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a run against `plimsoll serve known --law law.toml --envelope envelope.jsonl`, once that has ended
@@ -36,7 +36,7 @@ pub(crate) struct AssayArguments {
     #[arg(value_name = "ENVELOPE")]
     envelope: PathBuf,
 
-    /// The commitment that the server printed when it began.
+    /// The commitment that the server printed when it started.
     #[arg(long, value_name = "HASH")]
     commitment: Option<String>,
 

@@ -27,32 +27,32 @@ pub(crate) struct CertsArguments {
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
 
-    /// Add this many made-up names, for a large certificate; at most 2000.
+    /// Add N made-up names, for a large certificate; at most 2000.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     names: u32,
 
-    /// The keys: ed25519, ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ml-dsa-44, ml-dsa-65
-    /// or ml-dsa-87.
+    /// The key algorithm: ed25519, ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ml-dsa-44, ml-dsa-65 or
+    /// ml-dsa-87.
     #[arg(long, default_value = "ecdsa-p256")]
     algorithm: KeyAlgorithm,
 
-    /// The client's key, if it is of another kind [default: --algorithm].
+    /// The algorithm of the client's key [default: --algorithm].
     #[arg(long, value_name = "ALGORITHM")]
     client_algorithm: Option<KeyAlgorithm>,
 
-    /// Put this many intermediate certificates between the CA and the server's and client's, which send them along.
+    /// Number of intermediate CAs between the CA and the leaf certificates; server and client send the whole chain.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     intermediates: u32,
 
-    /// How many days they are valid.
+    /// Days for which the certificates are valid.
     #[arg(long, default_value_t = 365)]
     days: u32,
 
-    /// How long they are valid, in place of --days: "90s", "1h".
+    /// Time for which the certificates are valid, in place of --days: "90s", "1h".
     #[arg(long, value_name = "TIME", conflicts_with = "days")]
     valid_for: Option<Period>,
 
-    /// Also write ca.crl, the lists of revoked certificates, one of every issuer.
+    /// Also write ca.crl with the lists of revoked certificates, one list per issuer.
     #[arg(long)]
     crl: bool,
 

@@ -18,7 +18,7 @@ use crate::load::documents::{JsonFlag, print_json};
 use crate::screen::console;
 use crate::settings::environment::Environment;
 
-/// Check that every kind of call works over this link.
+/// Check that every kind of call to a server works.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: the four echoes, over mutual TLS\n  \
@@ -55,7 +55,7 @@ impl RegistryEntry for QueryCommand {
     }
 }
 
-/// Exit 0 if a server is there: for health checks of containers, and for scripts that wait.
+/// Exit with 0 if a server is ready: for health checks of containers, and for scripts that wait.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: the health check of a container that holds nothing but plimsoll\n  \

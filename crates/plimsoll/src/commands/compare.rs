@@ -16,9 +16,9 @@ use crate::screen::console;
 
 /// Compare two runs, or two groups of runs of the same test.
 ///
-/// The unit is the run, never the single call: with fewer than about six runs a side the difference is shown without
-/// a verdict. All rows are judged together: of equal groups one comparison in twenty, at most, has any row that
-/// differs.
+/// The statistical unit is the run, not the call: with fewer than about six runs per side, differences are shown
+/// without a verdict. All rows are judged together: if the groups are equal, at most one comparison in twenty reports a
+/// difference in any row.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: two runs; and two builds with six runs each

@@ -6,7 +6,7 @@ use clap_complete::generate;
 use crate::failure::{Exit, Failure};
 use crate::screen::console;
 
-/// Print the completions of commands and flags for a shell.
+/// Print a script that completes commands and flags in a shell.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: for this bash, and for every later one\n  \
         source <(plimsoll completions bash)\n  \
@@ -16,7 +16,7 @@ use crate::screen::console;
         Example: for every later fish\n  \
         plimsoll completions fish > ~/.config/fish/completions/plimsoll.fish")]
 pub(crate) struct CompletionsArguments {
-    /// The shell.
+    /// The shell to print completions for.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

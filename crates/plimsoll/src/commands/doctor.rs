@@ -14,11 +14,11 @@ use crate::load::presentation;
 use crate::load::process::ProcessContext;
 use crate::screen::console;
 
-/// Say what this machine can measure, and what to change.
+/// Report what this machine can measure, and what to change.
 ///
-/// Looks at the machine's settings, and makes two short loads on a server of Plimsoll's own at 127.0.0.1: calls at a
-/// fixed rate, which show how late the generator is, and as many as possible, which show what a call costs it. This
-/// changes nothing. The exit code is 90 if something would distort figures, and 0 otherwise.
+/// Checks the machine's settings, and runs two short loads against Plimsoll's own server at 127.0.0.1: calls at a fixed
+/// rate, which show how late the generator is, and as many calls as possible, which show the generator's cost per call.
+/// No setting is changed. The exit code is 90 if something would distort figures, and 0 otherwise.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: before a measurement, on the machine that makes the load
@@ -26,7 +26,7 @@ Example: before a measurement, on the machine that makes the load
 Example: the settings alone, without a load
   plimsoll doctor --no-load")]
 pub(crate) struct DoctorArguments {
-    /// Make no load: look only at settings.
+    /// Run no load: check only the settings.
     #[arg(long)]
     no_load: bool,
 

@@ -1,4 +1,4 @@
-//! `plimsoll explain`: says in at most ten sentences what was measured, how sure it is, and what to do next.
+//! `plimsoll explain`: says in at most ten sentences what was measured, how certain the result is, and what to do next.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ Example: the newest run
 Example: a run, a search or a ladder
   plimsoll explain runs/steady")]
 pub(crate) struct ExplainArguments {
-    /// A run directory, or that of a search, a ladder or lanes; LATEST: the newest in runs/.
+    /// The directory of a run, search, ladder or lanes; LATEST: the newest in runs/.
     #[arg(value_name = "RUN", default_value = "LATEST")]
     run: PathBuf,
 

@@ -1,8 +1,8 @@
 //! `plimsoll find`: searches for the highest rate that meets the plan's objectives.
 //!
 //! `plimsoll_model::search` decides which trial comes next; this module runs each trial in the search's directory,
-//! judges it, and then writes `search.json`. On several machines shard 0 directs the search, and every shard runs its
-//! share of each trial.
+//! judges it, and then writes `search.json`. If the load is split over several machines (shards), shard 0 directs the
+//! search, and every shard runs its share of each trial.
 
 mod judging;
 
@@ -45,9 +45,9 @@ use judging::{drain, errors_share, growth, judge, plotted_time_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
-/// The rate rises until an objective is missed or calls pile up. Each further trial is made
-/// at the rate that narrows the bounds most, and a longer one confirms the result. The search begins at
-/// the plan's rate (or --rate); the plan's duration is not used.
+/// The rate rises until an objective is missed or calls pile up. Each further trial is made at the rate that narrows
+/// the bounds most, and a longer trial confirms the result. The search begins at the plan's rate (or --rate); the
+/// plan's duration is not used.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: how much it carries with 99 % of its answers within 10 ms
@@ -59,7 +59,7 @@ pub(crate) struct FindArguments {
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
-    /// Another target than the plan's.
+    /// The target, instead of the plan's.
     #[arg(long, value_name = "URL")]
     target: Option<String>,
 
@@ -91,10 +91,10 @@ pub(crate) struct FindArguments {
 const DEFAULT_START_RATE: Rate = Rate(100.0);
 /// Maximum share of failed calls in a trial that meets its objectives, if the plan has no objective on errors.
 const MAX_IMPLIED_ERRORS_SHARE: f64 = 0.01;
-/// Pause between trials, so that the target can recover from the last one.
+/// Pause between trials, in which the target can recover from the last trial.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
-/// Minimum measured time of a trial whose objectives can no longer be met, so that its point on the curve is
-/// meaningful.
+/// Minimum measured time of a trial whose objectives can no longer be met; a shorter trial would give no meaningful
+/// point on the curve.
 const FAILED_TRIAL_LENGTH: Duration = Duration::from_secs(1);
 
 pub(crate) fn execute(

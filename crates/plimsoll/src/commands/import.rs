@@ -19,13 +19,14 @@ use crate::load::execution::default_dir;
 use crate::load::presentation;
 use crate::screen::console;
 
-/// Make a plan of a recording (HAR), OpenAPI or curl lines, or a run of others' results.
+/// Make a plan from a recording (HAR), OpenAPI or curl lines, or a run from another tool's results.
 ///
-/// The format is recognised from the file. A plan is made of a recording (HAR 1.2) of a browser or a proxy, of a
-/// description of a service (OpenAPI 3.0 or 3.1, in JSON or YAML), and of lines of curl. A run is made of a
-/// line-per-request file (#TEST=01_steady or #TEST=02_coldconn), what `openssl s_time` printed, and a session load
-/// test's loadtest_TIME.csv or its summary. Where s_time measured new and resumed connections there are two runs,
-/// DIR/new and DIR/resumed. A session load test has two files: the other one is read, too, if it exists.
+/// The format is recognised from the file. A plan is made from a recording of a browser or a proxy (HAR 1.2), from a
+/// description of a service (OpenAPI 3.0 or 3.1, in JSON or YAML), and from curl command lines. A run is made from a
+/// file with one line per request (#TEST=01_steady or #TEST=02_coldconn), from the output of `openssl s_time`, and from
+/// the loadtest_TIME.csv or the summary of a session load test. If s_time measured both new and resumed connections,
+/// two runs are made, DIR/new and DIR/resumed. A session load test has two files; if the other file exists, it is read,
+/// too.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a plan of what a browser recorded, whose answers' values later requests send
@@ -44,24 +45,24 @@ Example: counts, percentiles, histogram and errors of a session load test
   plimsoll import results/loadtest_20261122_081500.csv --out runs/sessions
   plimsoll report runs/sessions")]
 pub(crate) struct ImportArguments {
-    /// The file; - is stdin.
+    /// The file to convert; - is stdin.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The file of a plan to make [default: stdout], or the run directory [default: runs/<UTC time>-<file>].
+    /// The plan file to write [default: stdout], or the run directory [default: runs/<UTC time>-<file>].
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 
-    /// Of a recording: keep the requests to this origin [default: the one with the most]. Of OpenAPI: the server
-    /// [default: the first that it names].
+    /// For a recording: keep only requests to this origin [default: the origin with the most requests]. For OpenAPI:
+    /// the server [default: the first in the file].
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 
-    /// Of a recording: keep images, fonts, style sheets and scripts, too.
+    /// For a recording: also keep images, fonts, style sheets and scripts.
     #[arg(long)]
     with_assets: bool,
 
-    /// Of OpenAPI: the id of an operation, or 'METHOD /path'; repeatable [default: all GET operations].
+    /// For OpenAPI: the id of an operation, or 'METHOD /path'; repeatable [default: all GET operations].
     #[arg(long, value_name = "ID")]
     operation: Vec<String>,
 
@@ -72,7 +73,7 @@ pub(crate) struct ImportArguments {
 /// Maximum size of a file that is converted to a plan, bytes. Recordings contain the bodies of all responses.
 const MAX_PLAN_SOURCE_BYTES: u64 = 256 << 20;
 
-/// How much of a file's start is read to recognise the file's format, bytes.
+/// Number of bytes at a file's start that are read to recognise its format.
 const FORMAT_PROBE_BYTES: u64 = 64 << 10;
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
@@ -237,7 +238,7 @@ fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
     written.map_err(|e| Failure::error(format_args!("can't write {shown}: {e}")))
 }
 
-/// Prints how much of the file was converted, what to add to the plan, and the command to run next.
+/// Prints how much of the file was converted, what the user must add to the plan, and the command to run next.
 fn summarise(imported: &PlanImportResult, out: &str) {
     let notes = imported.notes.iter();
     notes

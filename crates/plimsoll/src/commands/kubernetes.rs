@@ -29,16 +29,16 @@ Example: the same from beginning to end, with the exit code of a run on one mach
 Example: four that meet on a volume which all nodes can write
   plimsoll kubernetes plan.toml --shards 4 --claim meeting --namespace load > run.yaml")]
 pub(crate) struct KubernetesArguments {
-    /// The plan. Its files have to be under the current directory.
+    /// The plan. Its files must be under the current directory.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
-    /// How many shards: pods of the Job.
+    /// Number of shards, each a pod of the Job.
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
 
-    /// Where the shards meet: s3://, gs:// or az://.
+    /// Where the shards exchange data: s3://, gs:// or az://.
     #[arg(
         long,
         value_name = "URL",
@@ -47,8 +47,8 @@ pub(crate) struct KubernetesArguments {
     )]
     rendezvous: Option<String>,
 
-    /// A PersistentVolumeClaim that all nodes can write (ReadWriteMany), on which the shards meet and the
-    /// run directory is kept.
+    /// A PersistentVolumeClaim that all nodes can write to (ReadWriteMany), for the data that shards exchange and for
+    /// the run directory.
     #[arg(long, value_name = "NAME")]
     claim: Option<String>,
 
@@ -69,7 +69,8 @@ pub(crate) struct KubernetesArguments {
     out: Option<PathBuf>,
 }
 
-/// Prints the manifests, or applies them and waits. `process` is called only in the latter case.
+/// Prints the manifests, or applies them and waits for the job. `process` returns the process's settings; it is called
+/// only if the manifests are applied.
 pub(crate) fn execute(
     arguments: &KubernetesArguments,
     made: &OutputDirs,

@@ -18,10 +18,10 @@ use crate::settings::origins::{FlagOrigins, Precedence};
 use crate::settings::problems::{self, PlanSource};
 use crate::shards::ShardContext;
 
-/// Measure variants of a plan, or services beside each other, and report what each adds.
+/// Measure variants of a plan, or several services, side by side, and report what each adds.
 ///
-/// The plan's section [ladder] lists axes with their values; every combination is a rung. In place of
-/// a plan, two or more gRPC services can be given, each a rung.
+/// The plan's section [ladder] lists axes with their values; every combination is a variant, called a rung. Instead of
+/// a plan, two or more gRPC services can be given, one rung each.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: what TLS and client certificates add, with a server of ours for each
@@ -35,16 +35,16 @@ Example: what TLS and a proxy add to a service of your own
       -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
     after_help = crate::settings::environment::VARIABLES_HELP)]
 pub(crate) struct LadderArguments {
-    /// A plan; or two or more services, grpc://HOST:PORT or grpcs://HOST:PORT, each with its name
-    /// before it where it has one: NAME=URL.
+    /// A plan; or two or more services, each as grpc://HOST:PORT or grpcs://HOST:PORT, optionally with a name:
+    /// NAME=URL.
     #[arg(value_name = "PLAN|[NAME=]URL", required = true)]
     what: Vec<String>,
 
     #[command(flatten)]
     call: DefaultFlags,
 
-    /// What stands between the load and the server, a rung each, in place of the plan's `via`: direct, a proxy that
-    /// `plimsoll proxies` lists, several of them in a row (envoy+envoy), "one sidecar", "two sidecars".
+    /// What to put between load and server, one rung each, instead of the plan's `via`: direct, a proxy that `plimsoll
+    /// proxies` lists, a chain of proxies (envoy+envoy), "one sidecar", "two sidecars".
     #[arg(long, value_name = "PROXIES", value_delimiter = ',')]
     via: Vec<String>,
 
@@ -145,10 +145,10 @@ pub(crate) fn find_call_flag(origins: &FlagOrigins) -> Option<String> {
     found.get_long().map(str::to_owned)
 }
 
-/// Rejects flags that describe a call, for use with plans, which define their calls.
+/// Rejects flags that describe a call, for commands that get a plan, which defines its calls.
 ///
 /// # Errors
-/// When such a flag was typed.
+/// When a flag that describes a call was typed.
 pub(crate) fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
     match find_call_flag(origins) {
         None => Ok(()),

@@ -12,7 +12,7 @@ use plimsoll_model::formats::output;
 use crate::failure::{Exit, Failure};
 use crate::screen::console;
 
-/// Write the manual pages, a file for each command, as packages install them.
+/// Write the manual pages, one file per command, as packages install them.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: all pages, and that of `plimsoll grpc` on the screen\n  \
@@ -20,7 +20,7 @@ use crate::screen::console;
     man -l pages/plimsoll-grpc.1"
 )]
 pub(crate) struct ManArguments {
-    /// The folder that the pages go to; created if it is missing.
+    /// The folder for the pages; created if it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -65,7 +65,7 @@ fn display_name(command: &Command) -> String {
 fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let mut page = Vec::new();
-    // No date, so that builds are reproducible.
+    // Write no date, so that builds are reproducible.
     let title = display_name(command).to_uppercase();
     let source = concat!("plimsoll ", env!("CARGO_PKG_VERSION"));
     writeln!(page, ".TH \"{title}\" 1 \"\" \"{source}\" Plimsoll")?;

@@ -26,7 +26,7 @@ use server::McpServer;
 /// Offer measurements to a client of the Model Context Protocol (MCP).
 ///
 /// Requests come on stdin, and answers go to stdout. The client can check and run plans, and read, list and compare
-/// runs. The flags limit what it may load: by default loopback addresses alone.
+/// runs. The flags limit the loads that it may run: by default only loopback addresses are allowed as targets.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the command that a client is configured with; it may load one server, for 30 s at most
@@ -38,7 +38,7 @@ pub(crate) struct McpArguments {
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Limits")]
     allow: Vec<AllowedTarget>,
 
-    /// The highest rate of a load.
+    /// Maximum rate of a load.
     #[arg(
         long,
         value_name = "RATE",
@@ -48,7 +48,7 @@ pub(crate) struct McpArguments {
     )]
     max_rate: Rate,
 
-    /// The longest load, with its warm-up; a search or a ladder as a whole.
+    /// Maximum duration of a load with its warm-up, and of a whole search or ladder.
     #[arg(
         long,
         value_name = "TIME",
@@ -58,11 +58,11 @@ pub(crate) struct McpArguments {
     )]
     max_duration: Period,
 
-    /// The most connections of a load at once.
+    /// Maximum number of concurrent connections of a load.
     #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Limits")]
     max_connections: u32,
 
-    /// Make no load at all: only read, list and compare runs, and check plans.
+    /// Send no load: only read, list and compare runs, and check plans.
     #[arg(long, help_heading = "Limits")]
     read_only: bool,
 
@@ -74,7 +74,7 @@ pub(crate) struct McpArguments {
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     allow_env: Vec<String>,
 
-    /// The folder of runs: new ones are written there, and only runs there are read.
+    /// The folder of runs: new runs are written there, and only runs in it are read.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 }

@@ -8,7 +8,7 @@ use crate::failure::{Exit, Failure};
 use crate::load::documents::{DocumentFlags, OutputDirs};
 use crate::shards::{self, RunFlags};
 
-/// Write the run directory of a run on several machines, from what its shards measured.
+/// Write the run directory of a run on several machines from the logs of its shards.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a run whose shard 0 was lost

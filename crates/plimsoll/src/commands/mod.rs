@@ -87,20 +87,20 @@ pub(crate) struct MessageFlags {
     )]
     pub(crate) progress: ProgressMode,
 
-    /// Only results and errors: no progress.
+    /// Print only results and errors, no progress.
     #[arg(short, long, global = true, help_heading = "Messages")]
     pub(crate) quiet: bool,
 
-    /// Report what happens: connections, TLS, decisions.
+    /// Log connections, TLS and decisions.
     #[arg(short, long, global = true, help_heading = "Messages")]
     pub(crate) verbose: bool,
 
-    /// Report everything: TLS events, frames and state changes of each connection.
+    /// Log everything: TLS events, frames and state changes of each connection.
     #[arg(long, global = true, help_heading = "Messages")]
     pub(crate) trace: bool,
 
-    /// Report to monitoring during a run: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or the URL of an
-    /// OTLP collector to post metrics to.
+    /// Export metrics during a run: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or the URL of an OTLP
+    /// collector to post metrics to.
     #[arg(long, global = true, value_name = "WHERE", help_heading = "Messages")]
     pub(crate) telemetry: Option<String>,
 
@@ -115,7 +115,7 @@ pub(crate) struct MessageFlags {
     )]
     pub(crate) telemetry_header: Vec<String>,
 
-    /// Messages as text, or json: an object a line [default: text].
+    /// Format of messages: text, or json with one object per line [default: text].
     #[arg(
         long,
         global = true,
@@ -137,6 +137,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
+    /// Converts clap's matches to the parsed command line.
+    ///
     /// # Errors
     /// When values of flags contradict each other.
     pub(crate) fn from_matches(matches: &ArgMatches) -> Result<Cli, clap::Error> {
@@ -309,7 +311,7 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
 }
 
 impl ParsedCommand {
-    /// Returns the document flags of a measuring command.
+    /// Returns the flags for documents about the results; `None` if the command makes no measurements.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match self {
             ParsedCommand::Run(arguments) => Some(&arguments.output.documents),
@@ -324,6 +326,8 @@ impl ParsedCommand {
         }
     }
 
+    /// Checks that spans are requested only from a command that makes a single run.
+    ///
     /// # Errors
     /// When spans are requested from a command that makes several runs.
     fn check_spans(&self, documents: &DocumentFlags) -> Result<(), Failure> {

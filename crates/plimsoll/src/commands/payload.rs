@@ -18,11 +18,11 @@ const BLOCK_BYTES: usize = 64 * 1024;
 #[command(before_help = "Example: a file of 102,400 bytes\n  \
     plimsoll payload 100KiB files/100KiB.bin")]
 pub(crate) struct PayloadArguments {
-    /// "1KiB", "512MiB", "1000B".
+    /// The size, such as "1KiB", "512MiB" or "1000B".
     #[arg(value_name = "SIZE")]
     size: ByteSize,
 
-    /// The file to make; - is stdout.
+    /// The file to write; - is stdout.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -66,7 +66,7 @@ pub(crate) fn execute(arguments: &PayloadArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Writes `size` bytes.
+/// Writes `size` incompressible bytes.
 fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
     let mut mixer = XorshiftBytes(0x9e37_79b9_7f4a_7c15);
     let mut block = vec![0u8; BLOCK_BYTES];

@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 use crate::failure::{Exit, Failure};
 use crate::load::documents::JsonFlag;
 
-/// Predict what a chain of layers adds to a call, from the prices of each.
+/// Predict what a chain of layers adds to a call, from the price of each layer.
 ///
 /// The ladder's first rung is the bare link, and each other rung adds one layer to it: TLS, mutual TLS, a proxy. The
-/// layers of a chain add up in time (p50) and in CPU, within an interval that contains the errors of the prices and
-/// what sums are known to miss. Percentiles above the median do not add up, so none is predicted.
+/// prices of a chain's layers are added up, for time (p50) and CPU, to a sum with an interval. The interval accounts
+/// for the errors of the prices and for known effects that a sum misses. Percentiles above the median do not add up, so
+/// none is predicted.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the prices, measured once
@@ -30,11 +31,12 @@ pub(crate) struct PriceArguments {
     #[arg(value_name = "LADDER")]
     ladder: PathBuf,
 
-    /// The layers from the load to the server, as the ladder's rungs call them. Without it, lists the layers.
+    /// The layers from the load to the server, by the names of the ladder's rungs. Without this flag, the layers are
+    /// listed.
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     chain: Vec<String>,
 
-    /// Calls per second, for the cores that client, server and proxies need.
+    /// Calls per second, to predict how many cores client, server and proxies need.
     #[arg(long, value_name = "RATE", requires = "chain")]
     rate: Option<Rate>,
 

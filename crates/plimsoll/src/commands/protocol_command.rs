@@ -1,5 +1,5 @@
-//! The commands of protocols, such as `plimsoll grpc`: each is a short form of a plan. Without load flags they run a
-//! small default load, so that users can try a target without choosing numbers first.
+//! The commands of protocols, such as `plimsoll grpc`: each is a short form of a plan. Without load flags, a command
+//! runs a small default load, so that users can try a target without choosing numbers first.
 
 use std::time::Duration;
 
@@ -111,10 +111,10 @@ pub(crate) struct TypedInvocation {
     export: Option<ExportTarget>,
 }
 
-/// Turns the flags of a protocol command into a spec, without sending anything.
+/// Converts the flags of a protocol command to a spec, without sending anything.
 ///
 /// # Errors
-/// When a flag's value is invalid, whatever the other flags are.
+/// When a flag's value is invalid.
 pub(crate) fn resolve_invocation(
     arguments: &ProtocolInvocation<CommandEntry>,
     origins: &FlagOrigins,
@@ -223,8 +223,8 @@ fn set_default_load(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Op
 }
 
 /// Sets the clients of a load that has a duration or a number of calls but neither clients nor a rate: one client per
-/// connection, as in other tools. Returns a message about it. Call this after applying the protocol's own flags,
-/// because some protocols set clients or a rate by default.
+/// connection, as in other tools. Returns a message about the chosen clients. Call this after applying the protocol's
+/// own flags, because some protocols set clients or a rate by default.
 fn set_default_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Option<String> {
     let is_shaped = load.clients.is_some()
         || load.rate.is_some()

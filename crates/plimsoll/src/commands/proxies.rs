@@ -14,7 +14,8 @@ use crate::screen::console;
 
 /// List the proxies that a ladder can put between load and server.
 ///
-/// With --config, prints the configuration of one; with --definition, the file that Plimsoll makes configurations of.
+/// With --config, prints the configuration of one proxy; with --definition, the file from which Plimsoll generates
+/// configurations.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the proxies of this machine, and how to get the others
@@ -41,15 +42,16 @@ pub(crate) struct ProxiesArguments {
     #[arg(long, value_name = "HOW", requires = "config", value_parser = parse_security)]
     upstream_tls: Option<RungSecurity>,
 
-    /// Number of the proxy's workers.
+    /// Number of worker threads or processes of the proxy.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "config", value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
 
-    /// Print the definition of this proxy, which Plimsoll makes configurations of.
+    /// Print the definition of this proxy, from which Plimsoll generates configurations.
     #[arg(long, value_name = "PROXY", conflicts_with_all = ["config", "json"])]
     definition: Option<String>,
 
-    /// A folder with more definitions of proxies, NAME.toml each; they replace Plimsoll's own of the same name.
+    /// A folder with further definitions of proxies, each in a file NAME.toml; they replace Plimsoll's definitions of
+    /// the same name.
     #[arg(long, value_name = "DIR")]
     proxies: Option<PathBuf>,
 

@@ -1,5 +1,5 @@
-//! Builds subcommands from the entries of a registry. Each subcommand has its own flags and those common to all
-//! entries.
+//! Builds subcommands from the entries of a registry, such as the registry of protocols. Each subcommand has its own
+//! flags and the flags common to all entries.
 
 use std::fmt::Debug;
 

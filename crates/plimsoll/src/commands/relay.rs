@@ -55,7 +55,7 @@ enum RelayCommand {
     Gateway(Box<GatewayArguments>),
 }
 
-/// Plaintext on the application's side, mutual TLS between sidecars; Bolt, gRPC, codec plugins, any TCP.
+/// Relay an application's plaintext over mutual TLS between sidecars: Bolt, gRPC, codec plugins, any TCP.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: requests to 127.0.0.1:12200 go to the sidecar at 10.0.0.2:12443\n  \
@@ -70,12 +70,12 @@ enum RelayCommand {
     plimsoll relay sidecar client.toml"
 )]
 struct SidecarArguments {
-    /// The routes, as docs/sidecar.md describes them.
+    /// The file with the sidecar's routes, described in docs/sidecar.md.
     #[arg(value_name = "FILE", env = "PLIMSOLL_SIDECAR")]
     file: PathBuf,
 }
 
-/// WebSocket sessions at /AGENT/ws/SESSION, their tokens from Redis.
+/// Serve WebSocket sessions at /AGENT/ws/SESSION, with tokens that come through Redis.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: on one thread, for at most 20,000 sessions\n  \
@@ -84,32 +84,32 @@ struct SidecarArguments {
     after_help = crate::settings::environment::VARIABLES_HELP
 )]
 struct GatewayArguments {
-    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
+    /// Where to listen; port 0: any free port; unix:/PATH: a Unix socket.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4040")]
     listen: String,
 
-    /// Send a ping this often.
+    /// Time between two pings.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     ping_interval: Period,
 
-    /// Close a client with 4408 when it sends nothing for longer than this, not even pongs.
+    /// Close a client with 4408 if it sends nothing, not even pongs, for longer than this.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     ping_timeout: Period,
 
-    /// Maximum sessions; the gateway answers further ones with 503 and Retry-After.
+    /// Maximum number of sessions; the gateway answers further ones with 503 and Retry-After.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_sessions: usize,
 
-    /// The longest message from a client.
+    /// Maximum size of a message from a client.
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     max_message: ByteSize,
 
-    /// The most data that waits for a slow client, pongs included. Beyond it, the gateway reads the session's log
-    /// later, and does not read from the client.
+    /// Maximum size of data that waits for a slow client, pongs included. Beyond it, the gateway reads the session's
+    /// log later, and does not read from the client.
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     max_queue: ByteSize,
 
-    /// Send every message back, to any client, on any path: for conformance suites.
+    /// Send every message back to its client, for any client and path: for conformance suites.
     #[arg(long)]
     echo: bool,
 
@@ -120,7 +120,7 @@ struct GatewayArguments {
     #[command(flatten)]
     service: ServiceFlags,
 
-    /// At the end, close all sessions with 1012 within this time.
+    /// After a stop request, close all sessions with 1012 within this time.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
 }
@@ -137,7 +137,7 @@ pub(super) struct ServiceFlags {
     #[command(flatten)]
     tls: ServerTlsFlags,
 
-    /// Threads [default: one a core].
+    /// Number of threads [default: one per core].
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
 
@@ -149,12 +149,12 @@ pub(super) struct ServiceFlags {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(super) request_timeout: Period,
 
-    /// At the end, answer /ready and /health with 503 and serve on for this time, so that
-    /// balancers notice before clients do.
+    /// After a stop request, answer /ready and /health with 503 and continue to serve for this time, so that balancers
+    /// notice before clients do.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(super) lame_duck: Period,
 
-    /// A proxy whose X-Forwarded-For names the client, for the log; repeatable.
+    /// A proxy whose X-Forwarded-For is trusted to name the client in the log; repeatable.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(super) trusted_proxy: Vec<IpAddr>,
 
@@ -226,7 +226,7 @@ impl ServiceFlags {
 /// Maximum number of subscriber connections to the bus; each can carry the subscriptions of thousands of sessions.
 const MAX_SUBSCRIBERS: u16 = 64;
 
-/// The bus between backends and gateways.
+/// Flags of the bus, which carries messages between backends and gateways.
 #[derive(Debug, Args)]
 pub(super) struct BusFlags {
     /// Redis: redis://[USER:PASSWORD@]HOST:PORT[/DATABASE], rediss:// over TLS, unix:///PATH,
@@ -234,15 +234,15 @@ pub(super) struct BusFlags {
     #[arg(long, value_name = "URL")]
     pub(super) redis: Option<String>,
 
-    /// The CA of Redis (PEM), in place of the system's CAs.
+    /// The CA of Redis's certificate (PEM), instead of the system's CAs.
     #[arg(long, value_name = "FILE", requires = "redis")]
     redis_ca: Option<PathBuf>,
 
-    /// The certificate chain to show to Redis (PEM): mutual TLS.
+    /// The certificate chain to present to Redis (PEM): mutual TLS.
     #[arg(long, value_name = "FILE", requires = "redis_key")]
     redis_cert: Option<PathBuf>,
 
-    /// Its private key (PEM).
+    /// The private key of --redis-cert (PEM).
     #[arg(
         long,
         value_name = "FILE",
@@ -250,18 +250,18 @@ pub(super) struct BusFlags {
     )]
     redis_key: Option<PathBuf>,
 
-    /// Connections that carry the subscriptions of all sessions; 64 do for any number of them.
+    /// Number of connections for the subscriptions of all sessions; 64 are enough for any number of sessions.
     #[arg(
         long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     subscribers: u16,
 
-    /// Use sharded channels (Redis 7), which cost Redis less. Backends and gateways must agree.
+    /// Use sharded channels (Redis 7), which use less of Redis's CPU. Backends and gateways must use the same setting.
     #[arg(long, requires = "redis")]
     sharded: bool,
 
-    /// Forget a session and its log this long after its last run.
+    /// Delete a session and its log this long after its last run.
     #[arg(long, value_name = "TIME", default_value = "10800s")]
     pub(super) session_ttl: Period,
 }
@@ -397,7 +397,7 @@ fn run_sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     }
 }
 
-/// Reloads the configuration file; an invalid one changes nothing.
+/// Reloads the configuration file; if it is invalid, nothing changes.
 fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     let name = file.display();
     let read = read_sidecar_config(file).and_then(|config| {
@@ -409,7 +409,7 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     match read {
         Ok(config) => {
             console::notice(format_args!("{name}: reloaded"));
-            // A failure to print is reported only: relaying goes on.
+            // If printing fails, report that and continue to relay.
             if let Err(failure) = announce_routes(sidecar, &config) {
                 console::notice(format_args!("{failure}"));
             }

@@ -28,7 +28,7 @@ use crate::settings::environment::Environment;
 use crate::settings::origins::{FlagOrigins, Precedence};
 use crate::telemetry::spans::SPANS_FLAG;
 
-/// Show runs again, or export their calls.
+/// Show the results of runs again, or export their calls.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a run, and what the link and the tool add to the 5 ms that the server takes
@@ -47,7 +47,7 @@ pub(crate) struct ReportArguments {
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
-    /// The server's own delay: show the time in excess of it.
+    /// The server's own delay: show the time that exceeds it.
     #[arg(long, value_name = "TIME")]
     overhead_over: Option<Period>,
 
@@ -102,7 +102,7 @@ pub(crate) fn execute(
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     let spans = &arguments.documents.spans;
-    // Report a collector's failure only after all other outputs have been written.
+    // Post spans, but report a failure of the collector only after all other outputs have been written.
     let posted = if spans.collector().is_some() {
         written = true;
         spans.post(contents.single_runs(SPANS_FLAG)?, environment)
@@ -153,7 +153,7 @@ fn overhead_over(
         )),
         Ok(_) => None,
     };
-    // A value from a variable may be meant for another command, so it is ignored.
+    // If the value came from an environment variable, it may be meant for another command: ignore it.
     let is_typed = origins.precedence("overhead_over") == Some(Precedence::CommandLine);
     match refused {
         Some(failure) if is_typed => Err(failure),

@@ -31,7 +31,7 @@ pub(crate) struct RunArguments {
     #[arg(value_name = "PLAN", required = true)]
     plans: Vec<PathBuf>,
 
-    /// Another target than the plan's: grpc://HOST:PORT, grpcs://HOST:PORT or unix:/PATH.
+    /// The target, instead of the plan's: grpc://HOST:PORT, grpcs://HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL")]
     target: Option<String>,
 
@@ -118,7 +118,7 @@ pub(crate) fn execute(
     Ok(worst)
 }
 
-/// What a plan file describes: one load, or several lanes.
+/// The load of a plan file: one load, or several lanes (loads that run side by side).
 enum PlannedLoad {
     One(Box<Plan>),
     Lanes(LaneSet),

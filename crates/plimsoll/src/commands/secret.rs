@@ -11,8 +11,8 @@ use crate::settings::environment::Environment;
 /// The secret that signs session tokens.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SecretFlags {
-    /// A file that holds the secret of the tokens, at least 32 bytes; given again for the
-    /// previous one, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
+    /// A file with the secret that signs session tokens, at least 32 bytes; given twice during a rotation: the new
+    /// secret, then the previous one [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
     #[arg(long, value_name = "FILE")]
     jwt_secret_file: Vec<PathBuf>,
 }

@@ -18,7 +18,7 @@ mod listen;
 mod llm;
 mod processes;
 
-/// Run a reference server, to try things on.
+/// Run a reference server to try loads on.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: a score server that takes 5 ms for an answer\n  \
@@ -67,7 +67,7 @@ pub(crate) fn execute(
 }
 
 impl ProtocolInvocation<ServerEntry> {
-    /// Serves until a signal, in this process or in several.
+    /// Serves until a signal arrives, in this process or in several processes.
     fn run(&self) -> Result<Exit, Failure> {
         let (name, listen) = (self.entry.name, &self.shared);
         if listen.processes > 1 {

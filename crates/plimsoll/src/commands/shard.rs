@@ -26,7 +26,7 @@ use crate::load::protocols;
 use crate::settings::problems::PlanSource;
 use crate::system::threads;
 
-/// One of several processes that share a load. Other commands start it where they need it.
+/// Run as one of several processes that share a load; other commands start these processes.
 #[derive(Debug, Args)]
 #[command(
     hide = true,
@@ -37,22 +37,22 @@ pub(crate) struct ShardArguments {
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
-    /// Which of them, from 0.
+    /// Index of this process, from 0.
     #[arg(long, value_name = "I")]
     index: u32,
 
-    /// How many there are.
+    /// Number of processes.
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     of: u32,
 
-    /// Where the clock of all begins: nanoseconds of this machine's monotonic clock.
+    /// Zero of the clock that all processes share, in nanoseconds of this machine's monotonic clock.
     #[arg(long, value_name = "NS")]
     origin: u64,
 
-    /// Threads.
+    /// Number of worker threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: u16,
 
@@ -77,7 +77,7 @@ pub(crate) fn execute(
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&ShardMessage::Defect(failure.to_string()))
         }
-        // Only send the failure: the supervisor prints it.
+        // Send the failure to the supervisor, which prints it.
         Err(failure) => send(&ShardMessage::Failed(failure.to_string())),
     }
     Ok(Exit::Done)
@@ -155,8 +155,8 @@ fn send_heartbeats() -> Result<(), Failure> {
     .map(drop)
 }
 
-/// Sends a message to the supervisor. Errors are ignored: if the supervisor is gone, this process's input ends, too,
-/// which stops the process.
+/// Sends a message to the supervisor. Errors are ignored: if the supervisor is gone, this process's standard input
+/// ends, which stops the process.
 fn send(message: &ShardMessage) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", message.to_line()).and_then(|()| out.flush());

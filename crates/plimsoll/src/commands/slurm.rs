@@ -15,7 +15,7 @@ Example: eight shards on eight nodes, ten minutes at most
   plimsoll slurm plan.toml --shards 8 --time 10:00 > load.sh
   sbatch load.sh")]
 pub(crate) struct SlurmArguments {
-    /// The plan, as the nodes see it from the folder where the job is submitted.
+    /// The plan's path on the nodes, relative to the folder where the job is submitted.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 

@@ -65,73 +65,72 @@ enum StackName {
 
 #[derive(Debug, Args)]
 struct StackLocation {
-    /// Which stack.
+    /// The stack to start.
     #[arg(value_enum)]
     stack: StackName,
 
-    /// The stack's folder: its state, configurations and logs.
+    /// The folder for the stack's state, configurations and logs.
     #[arg(long, value_name = "DIR", default_value = "stacks/sessions")]
     dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct TopologyFlags {
-    /// Backends (plimsoll serve llm).
+    /// Number of backends (plimsoll serve llm).
     #[arg(
         long, alias = "fastapi-instances", value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u16).range(1..=100)
     )]
     backends: u16,
 
-    /// Gateways (plimsoll relay gateway).
+    /// Number of gateways (plimsoll relay gateway).
     #[arg(
         long, alias = "wsproxy-instances", value_name = "N", default_value_t = 3,
         value_parser = clap::value_parser!(u16).range(1..=100)
     )]
     gateways: u16,
 
-    /// Balancers that share the ports [default: as many as the sessions need, each with the
-    /// descriptors that a process may have].
+    /// Number of balancers that share the ports [default: enough for the sessions, given the limit of open files per
+    /// process].
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=16)
     )]
     balancers: Option<u16>,
 
-    /// Use Redis 7's sharded channels, which cost Redis less.
+    /// Use Redis 7's sharded channels, which use less of Redis's CPU.
     #[arg(long, conflicts_with = "embedded")]
     sharded: bool,
 
-    /// From one token to the next.
+    /// Delay before each token.
     #[arg(long, value_name = "TIME", default_value = "50ms")]
     token_delay: Period,
 
-    /// Where the balancer takes API requests.
+    /// Port of the balancer for API requests.
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     api_port: u16,
 
-    /// Where the balancer takes WebSockets.
+    /// Port of the balancer for WebSockets.
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     socket_port: u16,
 
-    /// Where the balancer shows its statistics, at /stats.
+    /// Port of the balancer's statistics page, /stats.
     #[arg(long, value_name = "PORT", default_value_t = 8404)]
     stats_port: u16,
 
-    /// Redis listens here; backends and gateways on the ports after it.
+    /// Port of Redis; backends and gateways listen on the ports after it.
     #[arg(
         long, value_name = "PORT", default_value_t = 7400,
         value_parser = clap::value_parser!(u16).range(1..=65_000)
     )]
     first_port: u16,
 
-    /// Backend and gateway in one process, on the API's and the sockets' ports: needs neither
-    /// redis nor haproxy.
+    /// Run backend and gateway in one process, on --api-port and --socket-port: needs neither redis nor haproxy.
     #[arg(long)]
     embedded: bool,
 
-    /// The most sessions at once that the servers must allow [default: the load's clients, where
-    /// they are known, or 10000].
+    /// Maximum number of concurrent sessions that the servers must allow [default: the load's clients if known, or
+    /// 10000].
     #[arg(long, value_name = "N")]
     sessions: Option<u32>,
 }
@@ -150,7 +149,7 @@ struct StackUpArguments {
     #[command(flatten)]
     topology: TopologyFlags,
 
-    /// Threads of each backend and each gateway.
+    /// Number of threads of each backend and each gateway.
     #[arg(
         long, aliases = ["server-workers", "fastapi-workers"], value_name = "N",
         default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256)
@@ -181,7 +180,7 @@ struct StackLogsArguments {
     follow: bool,
 }
 
-/// Start a stack, load it, print the report, and stop it.
+/// Start a stack, run a load on it, print the report, and stop the stack.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
     after_help = crate::settings::environment::VARIABLES_HELP)]
@@ -192,7 +191,7 @@ struct StackRunArguments {
     #[command(flatten)]
     topology: TopologyFlags,
 
-    /// Threads of each backend and each gateway; --workers are the load's here.
+    /// Threads of each backend and each gateway; --workers sets the threads of the load.
     #[arg(
         long, alias = "fastapi-workers", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256)
@@ -202,15 +201,15 @@ struct StackRunArguments {
     #[command(flatten)]
     queries: QueryFlags,
 
-    /// Start the stack and leave it running: as `stack up`.
+    /// Start the stack and leave it running, like `stack up`.
     #[arg(long, group = "instead")]
     up_only: bool,
 
-    /// Print the logs of a running stack: as `stack logs`.
+    /// Print the logs of a running stack, like `stack logs`.
     #[arg(long, group = "instead")]
     logs: bool,
 
-    /// Stop a running stack: as `stack down`.
+    /// Stop a running stack, like `stack down`.
     #[arg(long, group = "instead")]
     down: bool,
 
@@ -222,7 +221,7 @@ struct StackRunArguments {
 }
 
 impl StackArguments {
-    /// Returns the document flags, if the command generates load.
+    /// Returns the flags for documents about the results (JSON, HTML, …); `None` if the command generates no load.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match &self.action {
             StackAction::Run(arguments) => Some(&arguments.output.documents),
@@ -355,7 +354,7 @@ fn load(
     arguments.load.apply(&mut spec, &process.origins)?;
     let mut plan = planning::plan(&spec, &process.environment, &PlanSource::Flags)?;
     if spec.watch.is_none() {
-        // Watch all started processes, because the target's port belongs to the balancers only.
+        // Watch all processes of the stack, because only the balancers listen on the target's port.
         plan.watch = WatchedProcess::Started;
     }
     execution::execute(

@@ -1,5 +1,5 @@
-//! `plimsoll sweep`: measures file transfers over many kinds of TLS links, each compared with the limit of the
-//! machine's cryptography in memory.
+//! `plimsoll sweep`: measures file transfers over many kinds of TLS links, and compares each with the rate at which the
+//! machine's cryptography alone works in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -26,10 +26,10 @@ use crate::shards::ShardContext;
 const CSV_FILE: &str = "metrics.csv";
 const JSON_FILE: &str = "metrics.json";
 
-/// Measure TLS links of every suite, size and mode in a plan, and how close each comes to the limit of the machine.
+/// Measure TLS links of every suite, size and mode in a plan, and how close each gets to the machine's limit.
 ///
-/// The plan's section [ladder] lists axes with their values; every combination is measured in
-/// turn. A sweep that is interrupted keeps what it measured.
+/// The plan's section [ladder] lists axes with their values; every combination is measured in turn. An interrupted
+/// sweep keeps its measurements.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
@@ -65,7 +65,7 @@ pub(crate) fn execute(
     run_sweep(&spec, &asked, flags.documents.stdout_content())
 }
 
-/// Measures the rungs of a ladder that was given as flags (`fetch --mode both`).
+/// Measures the rungs (variants) of a ladder that was given as flags (`fetch --mode both`).
 ///
 /// # Errors
 /// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
@@ -103,7 +103,7 @@ fn run_sweep(
         let limits = crypto_speed::measure(&suites, &groups).map_err(Failure::error)?;
         climb.record.limits = Some(limits);
         let measured = climb.run();
-        // Show the measurements even if the sweep ended with an error.
+        // If anything was measured, show it, even if the sweep ended with an error.
         if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
             show(
                 &climb.record,

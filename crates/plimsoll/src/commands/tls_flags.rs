@@ -9,20 +9,20 @@ use plimsoll_serving::ServerTlsOptions;
 
 #[derive(Debug, Args)]
 pub(super) struct ServerTlsFlags {
-    /// The server's certificate chain (PEM): speak TLS.
+    /// The server's certificate chain (PEM); turns on TLS.
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "TLS")]
     tls_cert: Option<PathBuf>,
 
-    /// Its private key (PEM).
+    /// The private key of --tls-cert (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_key: Option<PathBuf>,
 
-    /// Demand client certificates of this CA (PEM): mutual TLS.
+    /// Require client certificates issued by this CA (PEM): mutual TLS.
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Reject client certificates that are on these lists of revoked ones (CRL, PEM or DER), one of
-    /// every issuer in their chains.
+    /// Reject client certificates on these revocation lists (CRL, PEM or DER); needs one list per issuer in their
+    /// chains.
     #[arg(
         long,
         value_name = "FILE",
@@ -31,7 +31,7 @@ pub(super) struct ServerTlsFlags {
     )]
     tls_client_crl: Option<PathBuf>,
 
-    /// A version of TLS to speak, 1.3 or 1.2; repeatable [default: 1.3].
+    /// A TLS version to accept, 1.3 or 1.2; repeatable [default: 1.3].
     #[arg(long, value_name = "VERSION", value_parser = find_tls_version, help_heading = "TLS")]
     tls_version: Vec<TlsVersion>,
 
@@ -76,7 +76,7 @@ impl ServerTlsFlags {
         self.tls_cert.is_some()
     }
 
-    /// Describes how the link is secured.
+    /// Describes the security of connections, for messages.
     pub(super) fn describe_security(&self) -> String {
         let versions: Vec<_> = self.versions().iter().map(|v| v.name()).collect();
         match (&self.tls_cert, &self.tls_client_ca) {

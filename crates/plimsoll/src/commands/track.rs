@@ -29,15 +29,16 @@ use crate::tracking::{
     PreparedVersion, VersionComparer, bisect, redact_command,
 };
 
-/// Total rate to both versions, calls per second, if neither plan nor flag sets one.
+/// Default of the total rate to both versions, calls per second.
 const DEFAULT_RATE: f64 = 200.0;
 /// Default of `--start-timeout`: how long a server may take until it listens.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Compare two versions of a service, and fail if the new one is slower.
 ///
-/// Both versions are started and called in turns, until the whole interval of the p99 and of the server's CPU time is
-/// within what is allowed (exit code 0) or beyond it (99). Where time runs out first, the code is 90.
+/// Both versions are started and called in turns, until the confidence intervals of the changes of p99 and of the
+/// server's CPU time lie entirely within what is allowed (exit code 0), or one lies entirely beyond it (99). If time
+/// runs out first, the exit code is 90.
 #[derive(Debug, Args)]
 #[command(mut_args(adapt_help))]
 #[command(before_help = "\
@@ -48,12 +49,12 @@ Example: two commands
 Example: the first slower commit of a range
   plimsoll track --bisect v1.4..main --build make --serve './svc {port}' --plan score.toml")]
 pub(crate) struct TrackArguments {
-    /// What is called: a URL with {address} (or {port}) in place of host and port. Without a placeholder, the address
-    /// of each version replaces them.
+    /// The URL to call, with {address} (or {port}) in place of host and port. Without a placeholder, the address of
+    /// each version replaces host and port.
     #[arg(value_name = "URL", required_unless_present = "plan")]
     url: Option<String>,
 
-    /// A plan that says what is called, and how, in place of the URL.
+    /// A plan that defines the calls, instead of the URL.
     #[arg(long, value_name = "FILE", conflicts_with = "url")]
     plan: Option<PathBuf>,
 
@@ -61,11 +62,11 @@ pub(crate) struct TrackArguments {
     #[arg(long, value_name = "CMD", requires = "new", conflicts_with_all = ["serve", "build", "base", "candidate", "bisect"], help_heading = "Versions")]
     old: Option<String>,
 
-    /// The same for the new version.
+    /// A shell command that serves the new version in the same way.
     #[arg(long, value_name = "CMD", requires = "old", help_heading = "Versions")]
     new: Option<String>,
 
-    /// A shell command that builds a commit, in a work tree of its own.
+    /// A shell command that builds a commit, run in a separate git work tree.
     #[arg(
         long,
         value_name = "CMD",
@@ -83,7 +84,7 @@ pub(crate) struct TrackArguments {
     )]
     serve: Option<String>,
 
-    /// The commit to compare with [default: where the branch left main; on main the commit before].
+    /// The commit to compare with [default: the commit where the branch left main; on main, the previous commit].
     #[arg(
         long,
         value_name = "REV",
@@ -92,7 +93,7 @@ pub(crate) struct TrackArguments {
     )]
     base: Option<String>,
 
-    /// The commit to judge [default: HEAD, with the changes that are not committed].
+    /// The commit to judge [default: HEAD with uncommitted changes].
     #[arg(
         long,
         value_name = "REV",
@@ -101,11 +102,11 @@ pub(crate) struct TrackArguments {
     )]
     candidate: Option<String>,
 
-    /// Find the first slower commit between two: each candidate is compared with GOOD.
+    /// Find the first slower commit of a range: each candidate is compared with GOOD.
     #[arg(long, value_name = "GOOD..BAD", requires = "serve", conflicts_with_all = ["base", "candidate"], help_heading = "Versions")]
     bisect: Option<String>,
 
-    /// Follow only the branch that others were merged into.
+    /// Follow only the first parents of merge commits.
     #[arg(long, requires = "bisect", help_heading = "Versions")]
     first_parent: bool,
 
@@ -194,7 +195,7 @@ pub(crate) fn execute(
     }
 }
 
-/// Prints what would be measured, for `--dry-run`. No version is built for that.
+/// Prints what would be measured, for `--dry-run`, without building a version.
 fn show_outline(comparer: &VersionComparer<'_>) -> Result<Exit, Failure> {
     let version = |name: &str| PreparedVersion {
         version: TrackedVersion {
@@ -349,7 +350,7 @@ impl VersionTracking<'_> {
         }
     }
 
-    /// Creates the directory that the result is written to.
+    /// Creates the directory for the results.
     fn make_directory(&self) -> Result<PathBuf, Failure> {
         let spec = &self.comparer.spec;
         let name = format!("{} track", spec.name.as_deref().unwrap_or_default());

@@ -37,14 +37,14 @@ pub(crate) struct ViewArguments {
     #[arg(value_name = "DIR", default_value = "runs")]
     dir: PathBuf,
 
-    /// Print where the history of a plan changed, and serve no pages.
+    /// Print the points at which the history of a plan changed, and serve no pages.
     #[arg(long, conflicts_with = "port")]
     changes: bool,
 
     #[command(flatten)]
     json: JsonFlag,
 
-    /// The port of this machine (127.0.0.1) to listen on; 0 for any free one.
+    /// The port of 127.0.0.1 to listen on; 0: any free port.
     #[arg(long, value_name = "PORT", default_value_t = 8470)]
     port: u16,
 }

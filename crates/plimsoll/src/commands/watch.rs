@@ -16,7 +16,7 @@ pub(crate) struct WatchArguments {
     #[command(flatten)]
     run: RunFlags,
 
-    /// Ask the run to end: calls in flight may finish, and everything measured is kept.
+    /// Request the run to stop: calls in flight may finish, and all measurements are kept.
     #[arg(long)]
     stop: bool,
 }

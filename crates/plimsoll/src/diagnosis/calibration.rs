@@ -27,12 +27,12 @@ const MAX_GOOD_LATENESS_US: f64 = 50.0;
 /// Maximum p99 lateness at which percentiles of a few milliseconds still have narrow intervals.
 const MAX_LATENESS_US: f64 = 500.0;
 
-/// The figures that the two loads gave.
+/// The figures measured by the two loads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct CalibrationFigures {
-    /// How late calls of the load with a fixed rate were sent: p99.
+    /// p99 of how late the calls of the fixed-rate load were sent.
     pub(crate) lateness_p99_us: f64,
-    /// How late these calls were sent: maximum.
+    /// Maximum of how late the calls of the fixed-rate load were sent.
     lateness_max_us: f64,
     /// CPU time that the client uses per call, in the closed-loop load.
     client_cpu_us_per_call: f64,

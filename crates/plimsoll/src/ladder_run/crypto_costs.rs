@@ -1,6 +1,6 @@
 //! Measures the CPU time of the cryptography in the connection setup of a rung (one variant in a ladder), so that
-//! readers can compare it with the measured CPU time of the whole setup. This is done only for ladders whose rungs
-//! differ in the kind of certificate.
+//! readers of the report can compare it with the CPU time of the whole setup. This is done only if a rung of the ladder
+//! sets the kind of certificate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
     })
 }
 
-/// Adds a slice's connection setup times to those of its rung.
+/// Adds the connection setup times of a slice (a short run of one rung) to those of its rung.
 pub(super) fn add_connection_times(
     plan: &Plan,
     run: &Run,

@@ -28,11 +28,11 @@ const MAX_SLICE_CONNECTIONS: u64 = 500;
 /// Warm-up of a slice of resumed connections: time for the one full handshake that gives the first ticket.
 const FIRST_TICKET_TIME: Duration = Duration::from_millis(20);
 
-/// Returns the extra measurements that the plan's key `parts` requests, or by default all that these rungs allow.
-/// `turning` is `Some` if calls are interleaved.
+/// Returns the extra measurements that the plan's key `parts` requests; by default all those that are possible for
+/// these rungs. `turning` is `Some` if calls are interleaved.
 ///
 /// # Errors
-/// When a name in `parts` is unknown, or the rungs don't allow that measurement.
+/// When a name in `parts` is unknown, or its measurement is not possible for the rungs.
 pub(super) fn select_measurements(
     options: &LadderSpec,
     rungs: &[RungSpec],

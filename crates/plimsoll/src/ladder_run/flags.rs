@@ -17,14 +17,15 @@ use crate::shards::identity::ShardFlags;
 /// Flags that set what is measured, how often, and where the results are written.
 #[derive(Debug, Default, Args)]
 pub(crate) struct LadderFlags {
-    /// A server of your own, instead of any that the plan names or starts.
+    /// Your own server, instead of those that the plan names or starts.
     #[arg(long, value_name = "URL")]
     target: Option<String>,
 
     #[command(flatten)]
     pub(super) ladder: LadderSpec,
 
-    /// Let this machine's cores fall asleep, also where the ladder starts the servers and would keep them awake.
+    /// Let this machine's cores enter idle states, even where the ladder starts the servers and would keep the cores
+    /// awake.
     #[arg(
         long,
         help_heading = "Rounds",
@@ -40,7 +41,7 @@ pub(crate) struct LadderFlags {
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
-    /// Show the plan, what would be measured and for how long, and don't run it.
+    /// Show the plan, and what would be measured for how long, without running it.
     #[arg(long, help_heading = "Output")]
     pub(crate) dry_run: bool,
 

@@ -40,7 +40,8 @@ const MAX_SEGMENTS: u32 = 60;
 /// Maximum number of interleaved rungs: each needs its own thread and servers.
 const MAX_RUNGS: usize = 16;
 
-/// How rungs are interleaved.
+/// How rungs are interleaved: in one or more segments, each of which is divided into replicates (with servers started
+/// afresh) and contains blocks with one batch of each rung.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Interleaving {
     pub(super) calls: u32,
@@ -59,7 +60,7 @@ pub(super) struct Interleaving {
     pub(super) replicates: u32,
     /// Whether the ladder has started the servers, and restarts them for each replicate.
     restarts_servers: bool,
-    /// Half of the joint error probability of all intervals over all segments, as [`ALPHA`].
+    /// Half of the joint error probability of all confidence intervals over all segments, like [`ALPHA`].
     alpha: f64,
 }
 
@@ -257,7 +258,7 @@ impl LadderRun<'_> {
         let series = ProgressSeries::new(self.process.progress);
         let sittings = turning.segments * turning.replicates;
         let remaining = RemainingTime::start(sittings);
-        // Later segments are left out once the result is conclusive, so the time shown is an upper bound.
+        // Later segments are skipped once the result is conclusive, so the time shown is an upper bound.
         let at_most = |sitting| match turning.segments {
             1 => remaining.after(sitting),
             _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
@@ -338,7 +339,7 @@ impl LadderRun<'_> {
         self.record.batches = Some(turns);
     }
 
-    /// Runs one replicate; `None` if a proxy is down, so that the rungs can't run together any more.
+    /// Runs one replicate; returns `None` if a proxy is down, because then the rungs can no longer run together.
     fn try_replicate(
         &mut self,
         turning: Interleaving,
@@ -370,7 +371,7 @@ impl LadderRun<'_> {
     fn is_conclusive(&self) -> bool {
         let in_turns = |gated: &GateResult| batches::COMPARED_METRICS.contains(&gated.gate.metric);
         let gated = self.record.evaluate_gates();
-        // More time can't decide a gate whose metric is not measured, or whose rungs keep failing differently.
+        // More time can't decide a gate whose metric is not measured, or whose rungs fail different shares of calls.
         let can_be_decided = |gated: &GateResult| match gated.obstacle {
             Some(GateObstacle::NotMeasured) => false,
             Some(GateObstacle::FailsDifferently) => !self
@@ -382,7 +383,7 @@ impl LadderRun<'_> {
             gated.outcome == GateOutcome::Undecided && in_turns(gated) && can_be_decided(gated)
         };
         let decided = !gated.iter().any(is_open);
-        // A single exceeded gate shows that a version is slower.
+        // If two services are compared, a single exceeded gate shows that one is slower.
         let exceeded = |gated: &GateResult| gated.outcome == GateOutcome::Beyond;
         let is_slower = self.testbed.compares_services() && gated.iter().any(exceeded);
         let resolved = |turns: &BatchesRecord| turns.is_resolved();
@@ -411,7 +412,7 @@ impl LadderRun<'_> {
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.batches = Some(turns(rung as u32));
             plan.load.pin_last_core = true;
-            // Turn off the request log and byte counts at full load, where they would slow the generator.
+            // At full load, turn off the request log and byte counts, which would slow the generator.
             plan.keep_requests = turning.time_slots.is_none();
             plan.load.count_bytes = turning.time_slots.is_none();
             before.push(

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::system::child::ServerProcess;
 
 /// Maximum number of polls for the server's address, [`START_POLL_INTERVAL`] apart: one minute in total, far longer
-/// than a start takes.
+/// than a server needs to start.
 const MAX_START_POLLS: u32 = 12_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -83,7 +83,7 @@ impl LadderOutline {
             let warmup = Period((of_it / 4).min(MAX_WARMUP));
             let warmup = rung.spec.call.can_leave_warmup().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
-            // Round the warm-up to whole rounds, so that it contains a time slot of every link.
+            // Round the warm-up up to whole rounds, so that it contains a time slot of every rung.
             if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
                 let rounds = warmup.0.as_nanos().div_ceil((slot * links).as_nanos());
                 warmup.0 = slot * links * rounds as u32;
@@ -102,8 +102,8 @@ impl LadderOutline {
             None => 1,
         };
         let gates = options.fail_if.unwrap_or_default();
-        // Don't divide slices if gates compare slices of the same round, or if starting a slice is slow because the
-        // load is split over shards.
+        // Don't divide slices into shorter ones if gates compare slices of the same round, or if starting a slice is
+        // slow because the load is split over shards.
         let is_whole = is_ladder || asked.is_sharded() || !gates.is_empty();
         let rounds = if is_whole || turning.is_ok() {
             vec![rounds; rungs.len()]
@@ -185,7 +185,7 @@ impl LadderOutline {
         warmups.map(|warmup| warmup.0).max().unwrap_or_default()
     }
 
-    /// Returns the maximum total duration of all loads.
+    /// Returns the maximum total duration of the ladder's loads.
     fn duration(&self) -> Duration {
         let longest = self.longest_warmup();
         let rungs = match &self.interleaving {
@@ -201,7 +201,8 @@ impl LadderOutline {
         rungs + extra_measurements::SLICE_DURATION * (n * rounds * self.parts.len()) as u32
     }
 
-    /// Describes rounds, slices and warm-ups, on one line per number of rounds if links have different numbers.
+    /// Writes a description of rounds, slices and warm-ups. If rungs have different numbers of rounds, it has one line
+    /// per number.
     fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let rounds = self.rounds[0];
@@ -241,7 +242,7 @@ impl LadderOutline {
         Ok(())
     }
 
-    /// Returns the load of a slice that shard 0 has announced.
+    /// Returns spec and plan of a slice that shard 0 has announced.
     ///
     /// # Errors
     /// When the plan is invalid, or differs from shard 0's.

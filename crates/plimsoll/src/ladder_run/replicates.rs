@@ -1,4 +1,5 @@
-//! Decides how often the ladder restarts its servers within a segment of batches.
+//! Decides how often a ladder restarts its servers. A segment is a time in which rungs are interleaved in blocks of
+//! batches of calls; a replicate is a part of it with freshly started servers.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use plimsoll_model::spec::{RateSpec, RungSpec, Spec};
 
 use super::LadderRequest;
 
-/// Maximum number of replicates per segment: with more, confidence intervals would hardly become narrower.
+/// Maximum number of replicates per segment; more would hardly make confidence intervals narrower.
 const MAX_REPLICATES: u32 = 20;
-/// Maximum number of replicates per segment for the user's own services, which may take long to start.
+/// Maximum number of replicates per segment for the user's own services, which may take a long time to start.
 const MAX_SERVICE_REPLICATES: u32 = 10;
 const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
@@ -18,8 +19,8 @@ const MIN_REPLICATE_BLOCKS: f64 = 10.0;
 /// differences between restarts.
 const MIN_DIVIDED_BLOCKS: f64 = 100.0;
 
-/// Returns the number of replicates per segment. It is one if the ladder does not start the servers, and if rungs have
-/// objectives, because these judge whole runs.
+/// Returns the number of replicates per segment. It is 1 if the ladder does not start the servers, or if rungs have
+/// objectives, because objectives judge whole runs.
 pub(super) fn replicates_per_segment(
     spec: &Spec,
     rungs: &[RungSpec],

@@ -20,7 +20,7 @@ const SYSTEM_CA_BUNDLES: [&str; 3] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What a proxy has to do, without its addresses and files.
+/// The task of a proxy: the protocol and the security of both sides, without addresses and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyTask {
     pub(crate) wire: WireFormat,

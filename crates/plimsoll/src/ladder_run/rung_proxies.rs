@@ -59,8 +59,8 @@ pub(super) fn remove_unavailable(
     }
 }
 
-/// Returns why a rung's proxies can't relay its calls on this machine; `None` if they can. Adds installed proxies to
-/// `available`.
+/// Returns why a rung's proxies can't relay its calls on this machine; `None` if they can. Adds the installed proxies
+/// among them to `available`.
 ///
 /// # Errors
 /// When a proxy's definition is invalid.
@@ -113,7 +113,7 @@ fn chain<'a>(
 /// The proxies of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct RungProxies {
-    /// The proxies of each rung, by rung, in order from the server to the load, which is the order of their start.
+    /// The proxies, by rung, each rung's in order from the server to the load, which is the order in which they start.
     by_rung: Vec<Vec<RungProxy>>,
 }
 
@@ -406,7 +406,7 @@ impl ProxyHop<'_> {
                     hop.running = Some(running);
                     return Ok(hop);
                 }
-                // Another program has bound the port in the meantime, so try another port.
+                // Another program has bound the port in the meantime: try another port.
                 Err(_) if tries < MAX_PORT_ATTEMPTS && TcpStream::connect(listen).is_ok() => {
                     tries += 1;
                 }

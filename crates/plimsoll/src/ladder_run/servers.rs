@@ -23,7 +23,7 @@ use crate::load::process::ProcessContext;
 use crate::system::child::ServerProcess;
 use crate::system::version;
 
-/// Whether rungs share servers.
+/// Whether the rungs of a ladder share servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum ServerSharing {
     /// Rungs with equal requirements share a server.
@@ -93,8 +93,8 @@ impl ServerRequirements {
     }
 }
 
-/// Starts the servers that the rungs need, as `plimsoll serve WORDS` or with the words that a rung sets, and makes them
-/// the rungs' targets. Rungs whose network can't be created are removed.
+/// Starts the servers that the rungs need and makes them the rungs' targets. A server runs `plimsoll serve` with the
+/// arguments in `words` or, if a rung sets arguments, with those. Rungs whose network can't be created are removed.
 pub(super) fn start(
     words: &[String],
     rungs: &mut Vec<RungSpec>,

@@ -19,7 +19,7 @@ use crate::screen::console;
 use crate::screen::progress::ProgressStyle;
 use crate::system::child::ServerProcess;
 
-/// Services to compare, and the error probability of the comparison.
+/// The services that a ladder compares, and the error probability of the comparison.
 pub(crate) struct ServiceComparison {
     /// The ladder's directory, which exists.
     pub(crate) dir: PathBuf,
@@ -40,11 +40,11 @@ impl ServiceComparison {
 /// A shell command that starts a service at an address.
 #[derive(Debug)]
 pub(crate) struct ServiceCommand {
-    /// The name of its rung.
+    /// The name of the service's rung.
     pub(crate) name: String,
     /// The command, with the placeholders for address and port filled in.
     pub(crate) command: String,
-    /// The folder in which it runs.
+    /// The folder in which the command runs.
     pub(crate) folder: PathBuf,
     pub(crate) address: SocketAddr,
     /// Maximum time from the start until the service listens.

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
 use crate::system::child::ServerProcess;
 
-/// The key of a sidecar chain: the target's address and the rung's route, which has the number of sidecars.
+/// The key of a chain of sidecars: the target's address and the rung's route, which determines the number of sidecars.
 type ChainKey = (SocketAddr, RungRoute);
 
 /// Sidecars of all rungs; dropping it stops them.

@@ -19,7 +19,8 @@ use crate::load::parallel_loads::PROGRESS_INTERVAL;
 use crate::screen::progress::ProgressSeries;
 use crate::screen::remaining::RemainingTime;
 
-/// Minimum warm-up of a divided slice, in which every client must receive its first session ticket.
+/// Minimum warm-up of a slice that was divided into shorter ones: every client must receive its first session ticket
+/// during the warm-up.
 const MIN_WARMUP: Duration = Duration::from_millis(200);
 
 /// The slices of all rungs.
@@ -42,9 +43,9 @@ impl SliceRounds {
     }
 }
 
-/// Divides the slices of a sweep's links into shorter slices, and returns each link's number of rounds. Slices are not
-/// divided for open-loop loads, for objectives or a precision (which need many calls), and for files that are large or
-/// of unknown size.
+/// Divides the slices of a sweep into shorter slices, and returns the number of rounds of each rung. The slices of a
+/// rung are not divided if its load is an open loop, if it has objectives or a precision (which need many calls), or if
+/// its files are large or of unknown size.
 pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
     let links = rungs.len();
     let mut divide = |rung: &mut RungSpec| {
@@ -140,7 +141,8 @@ impl LadderRun<'_> {
                     continue;
                 }
                 let run = run?;
-                // Compared rungs have one slice in every round, so their k-th slices belong to the same round.
+                // Rungs that are compared with each other have one slice in every round, so their k-th slices belong to
+                // the same round.
                 let mut slice = self.slice(plan, &run, name);
                 self.testbed
                     .add_server_and_proxy_usage(rung, &before, &run, &mut slice);

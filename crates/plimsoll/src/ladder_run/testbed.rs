@@ -22,7 +22,7 @@ pub(super) struct Testbed<'a> {
     proxies: RungProxies,
 }
 
-/// Which rungs' servers are running.
+/// Which servers are running during a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunningServers {
     /// Only the server of the measured rung is in use, so it may be restarted.
@@ -34,7 +34,7 @@ pub(super) enum RunningServers {
 pub(super) struct UsageBaseline {
     /// Resident memory of the server, bytes; `None` if the server was not restarted for this slice.
     server_rss: Option<u64>,
-    /// Resources that the rung's sidecars or proxies had used so far.
+    /// Resources that the rung's sidecars or proxies had used before the slice.
     proxy_usage: Option<ProcessUsage>,
 }
 
@@ -128,8 +128,8 @@ impl<'a> Testbed<'a> {
         (0..rungs).all(|rung| self.servers.pid(rung).is_some())
     }
 
-    /// Adds figures to a slice that its run does not contain: CPU and memory of proxies, and server memory per
-    /// connection.
+    /// Adds to a slice's result the figures that its run does not contain: CPU and memory of proxies, and server memory
+    /// per connection.
     pub(super) fn add_server_and_proxy_usage(
         &self,
         rung: usize,

@@ -1,4 +1,5 @@
-//! Interleaves the links of a sweep in time slots. In each slot, the closed loop of one link has the machine to itself.
+//! Interleaves the rungs of a sweep, each a closed loop over one kind of link, in time slots. In each slot, only the
+//! load of one rung runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -60,7 +61,7 @@ pub(super) fn plan_time_slots(
         .ok_or_else(|| format!("{} are too short: confidence intervals need several batches of every configuration, and batches are long with so much data in flight (--duration)", planned_time(length)))
 }
 
-/// Writes a sentence that describes the time slots, for the outline.
+/// Writes the sentence about the time slots into the outline.
 pub(super) fn write_description(
     (slot, turns): (Duration, u32),
     warmup: Duration,

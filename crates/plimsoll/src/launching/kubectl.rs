@@ -1,8 +1,8 @@
 //! Submits a run's manifests to a cluster with `kubectl` and waits for its job.
 //!
 //! All access is through `kubectl`, which knows the cluster and its credentials. The result is read from the job's
-//! conditions and from the container states of its pods. Pods that don't start are reported; the other shards then end
-//! the job after their barrier timeout.
+//! conditions and from the container states of its pods. Pods that don't start are reported. The shards in the other
+//! pods wait for the missing ones until a timeout, and then end the job.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -21,13 +21,13 @@ const JOB_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of consecutive failed polls after which the wait ends with an error.
 const MAX_FAILED_POLLS: u32 = 30;
 
-/// The `kubectl logs` option that limits how many lines of a failed pod's log are shown.
+/// The option of `kubectl logs` that shows only the last lines of a failed pod's log.
 pub(crate) const LAST_LINES: &str = "--tail=20";
 
-/// A job in a cluster.
+/// The Kubernetes job whose pods are the shards of a run.
 pub(crate) struct KubernetesJob<'a> {
     pub(crate) namespace: Option<&'a str>,
-    /// Name of the job, and value of the label of all its objects.
+    /// Name of the job, which is also the value of the label on all its objects.
     pub(crate) name: &'a str,
     pub(crate) shards: u32,
 }
@@ -44,7 +44,7 @@ pub(crate) struct JobOutcome {
 }
 
 impl JobOutcome {
-    /// Returns the exit code of shard 0, which the other shards return, too; `None` if shard 0 has not ended.
+    /// Returns the exit code of shard 0, which is the exit code of the whole run; `None` if shard 0 has not ended.
     pub(crate) fn exit(&self) -> Option<u8> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
         first.2.and_then(|code| u8::try_from(code).ok())
@@ -106,7 +106,7 @@ impl JobOutcome {
 }
 
 impl KubernetesJob<'_> {
-    /// Runs `kubectl` with these arguments and `input`; returns its output.
+    /// Runs `kubectl` with these arguments and `input` on its standard input; returns its output.
     fn kubectl(&self, words: &[&str], input: &str) -> Result<String, Failure> {
         let mut command = Command::new("kubectl");
         if let Some(namespace) = self.namespace {
@@ -141,7 +141,7 @@ impl KubernetesJob<'_> {
         Ok(())
     }
 
-    /// Waits until the job has ended. `interrupted` is called between polls; its error ends the wait.
+    /// Waits until the job has ended. `interrupted` is called between polls; if it returns an error, the wait ends.
     ///
     /// # Errors
     /// When the cluster does not answer, or `interrupted` fails.

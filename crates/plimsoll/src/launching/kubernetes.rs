@@ -1,7 +1,7 @@
 //! Generates Kubernetes manifests: an Indexed Job, and the ConfigMap and Secret that its pods read.
 //!
-//! Scalars are written as JSON strings, which are valid YAML (YAML 1.2 §1.3). Texts are written as block scalars if
-//! YAML keeps them unchanged in that form, so that the plan stays readable.
+//! Scalars are written as JSON strings, which are valid YAML (YAML 1.2 §1.3). Texts of several lines are written as
+//! block scalars if YAML preserves them exactly, so that the plan stays readable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,23 +43,23 @@ pub(crate) struct PodFlags {
     #[arg(long, value_name = "IMAGE", default_value = "plimsoll")]
     pub(crate) image: String,
 
-    /// The namespace [default: that of kubectl].
+    /// The namespace [default: kubectl's].
     #[arg(long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
 
-    /// A service account that may use the bucket [default: a new one without rights].
+    /// A service account with access to the bucket [default: a new one without permissions].
     #[arg(long, value_name = "NAME")]
     pub(crate) service_account: Option<String>,
 
-    /// A secret whose keys become variables of the pods, such as AWS_ACCESS_KEY_ID.
+    /// A secret whose keys become environment variables of the pods, such as AWS_ACCESS_KEY_ID; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) secret: Vec<String>,
 
-    /// Cores that a pod asks for.
+    /// CPU cores that each pod requests.
     #[arg(long, value_name = "QUANTITY", default_value = "1")]
     pub(crate) cpu: String,
 
-    /// Memory that a pod asks for, and may use at most.
+    /// Memory that each pod requests, which is also its limit.
     #[arg(long, value_name = "QUANTITY", default_value = "512Mi")]
     pub(crate) memory: String,
 }
@@ -349,7 +349,7 @@ kind: Job
     }
 }
 
-/// Reads files, each named by a plan key; returns their contents by path in the pods.
+/// Reads files, each given with the plan key that names it; returns their contents by path in the pods.
 fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
     let mut files = PodFiles::new();
     for (key, path) in named {

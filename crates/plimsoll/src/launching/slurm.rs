@@ -10,21 +10,21 @@ use super::LaunchPlan;
 /// Flags that describe the job.
 #[derive(Debug, Args)]
 pub(crate) struct ScriptFlags {
-    /// How many shards: tasks of the job.
+    /// Number of shards, each a task of the job.
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
 
-    /// Where the shards meet [default: the folder rendezvous where the job is submitted].
+    /// Where the shards exchange data [default: the folder rendezvous where the job is submitted].
     #[arg(long, value_name = "URL")]
     rendezvous: Option<String>,
 
-    /// Shards on a node.
+    /// Shards per node.
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     per_node: u32,
 
-    /// Cores of a shard.
+    /// Cores per shard.
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
@@ -37,7 +37,7 @@ pub(crate) struct ScriptFlags {
     #[arg(long, value_name = "NAME", value_parser = parse_unquoted)]
     partition: Option<String>,
 
-    /// This program on the nodes.
+    /// Path of this program on the nodes.
     #[arg(long, value_name = "FILE", default_value = "plimsoll")]
     program: PathBuf,
 }

@@ -63,7 +63,7 @@ impl Reporter for AbortMonitor<'_> {
 fn planned_calls(plan: &Plan, stage: Option<&str>) -> Option<u64> {
     let load = &plan.load;
     let stages = load.stages.iter().filter(|s| !s.warmup);
-    // Each arrival of a journey is a user, who makes up to this many calls.
+    // In a journey, each arrival is a user, who makes up to this many calls.
     let journey = plan.call.max_calls_per_journey();
     if let Some(calls) = load.calls
         && (stage.is_none() || stages.clone().count() == 1)

@@ -5,8 +5,8 @@ use plimsoll_model::spec::{is_unix_socket, schemes_for_url};
 
 use crate::settings::flag_names;
 
-/// Returns the most likely remedy in a sentence, naming flags of the current command. `url` is the target's URL;
-/// `of_protocol` is the advice that the target's protocol gives.
+/// Returns a sentence with the most likely remedy, which names flags of the current command. `url` is the target's URL;
+/// `of_protocol` is advice from the target's protocol.
 pub(crate) fn connect_failure_advice(
     outcome: Outcome,
     url: &str,

@@ -27,7 +27,7 @@ use crate::telemetry::spans::{self, SPANS_FLAG, SpanFlags};
 /// Environment variable with the path of the job summary (Markdown) in GitHub Actions.
 const JOB_SUMMARY_VARIABLE: &str = "GITHUB_STEP_SUMMARY";
 
-/// Flags for documents that other programs read.
+/// Flags for documents about the results, most of them for other programs.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DocumentFlags {
     /// Print the result as JSON.
@@ -105,8 +105,8 @@ impl OutputDirs {
     }
 }
 
-/// File in `runs/` with the name of the newest directory. It is not a symbolic link, because some tools for copies,
-/// archives and uploads lose links.
+/// File in `runs/` with the name of the newest directory. It is not a symbolic link, because some tools that copy,
+/// archive or upload files do not preserve links.
 const LATEST_FILE: &str = "LATEST";
 
 /// Maximum size of `LATEST`, bytes: longer than any file name.
@@ -141,7 +141,7 @@ pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
         let name = input::entry_to_string(&file, MAX_LATEST_BYTES).ok()?;
-        // Use only the last component of the name, so that it can't lead to another folder.
+        // Use only the last component of the name, so that the result is always in the same folder.
         let name = Path::new(name.trim()).file_name()?;
         Some(file.with_file_name(name))
     });
@@ -157,7 +157,7 @@ impl DocumentFlags {
         }
     }
 
-    /// Returns the document flags that are set, with their files.
+    /// Returns the flags that request a document file, each with its file.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [
             ("--junit", self.junit.as_deref()),
@@ -170,8 +170,10 @@ impl DocumentFlags {
             .filter_map(|(flag, file)| Some((flag, file?)))
     }
 
+    /// Checks the document flags before the load starts.
+    ///
     /// # Errors
-    /// When two documents would be mixed on stdout, or a file can't be created. Checked before the load starts.
+    /// When two documents would be mixed on stdout, or a file can't be created.
     pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
         let json = self.json.then(|| "--json".to_owned());
         let files = self.files().filter(|(_, file)| is_stdout(file));
@@ -202,7 +204,7 @@ impl DocumentFlags {
         Ok(())
     }
 
-    /// Returns the paths that the pull request comment refers to for details: the directories and the other documents.
+    /// Returns the paths that the pull request comment gives for details: the directories and the other documents.
     fn result_paths(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
         let others = self.files().filter(|(flag, _)| *flag != "--comment");
         let others = others.filter(|(_, file)| !is_stdout(file));
@@ -215,7 +217,7 @@ impl DocumentFlags {
         self.files().next().is_some()
     }
 
-    /// Returns whether a requested document shows times.
+    /// Returns whether a requested document shows response times.
     pub(crate) fn shows_times(&self) -> bool {
         self.json || self.markdown.is_some() || self.html.is_some()
     }
@@ -364,10 +366,10 @@ impl ReportContents {
         }
     }
 
-    /// Returns the runs, for a flag that does not apply to searches and ladders.
+    /// Returns the runs, for the flag `flag`, which does not apply to searches and ladders.
     ///
     /// # Errors
-    /// When the contents are a search or a ladder.
+    /// When the contents are a search or a ladder; the error names `flag`.
     pub(crate) fn single_runs(&self, flag: &str) -> Result<&[Run], Failure> {
         self.runs().ok_or_else(|| {
             Failure::usage(

@@ -38,7 +38,7 @@ use recording::{OUT_DIR_HELP, RunRecorder, has_never_begun};
 pub(crate) type RunLoad<'a> = dyn FnMut(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>
     + 'a;
 
-/// Runs `plan`, which was resolved from `spec`. `then` is called with the finished run.
+/// Runs `plan`, which was resolved from `spec`, and then calls `then` with the finished run.
 ///
 /// # Errors
 /// When the load can't start or its results can't be saved, or when `then` fails.
@@ -76,7 +76,7 @@ pub(crate) fn execute(
                     documents::print_json(&json::runs([&*run], None))?;
                 }
                 Some(run) => presentation::show(&run, output.stdout_content())?,
-                // The target was unreachable: write a report page that says this.
+                // The target was unreachable: write a report page that says so.
                 None if has_never_begun(&dir) => drop(write_page(&dir, &process.output_dirs)?),
                 None => {}
             }
@@ -222,7 +222,7 @@ pub(crate) struct PlannedRun<'a> {
     pub(crate) abort_after: Option<Duration>,
 }
 
-/// What runs the load.
+/// The runner of a load.
 pub(crate) enum LoadRunner<'a> {
     /// This process, or several processes on this machine.
     Local,
@@ -285,7 +285,7 @@ pub(crate) fn measure(
         )
         .into());
     }
-    // Each process prepares its own share. The load was prepared here only to check the plan.
+    // Each process prepares its own share of the load. The load was prepared here only to check the plan.
     drop(load);
     let plan_file = job.dir.join(run::file_name::PLAN);
     measure_recorded(job, plan_toml, &spread, process, |stop, observe| {
@@ -326,8 +326,8 @@ fn cut_off_calls(run: &Run) -> u64 {
     cut_off.map(|error| error.count).sum()
 }
 
-/// Returns the exit code of a run with `ok` successful calls. `is_whole` is true if the run made all calls that the
-/// plan requires.
+/// Returns the exit code of a run with `ok` successful calls. `is_whole`: whether the run made all calls that the plan
+/// requires.
 fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVerdict>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
@@ -338,7 +338,8 @@ fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVer
     }
 }
 
-/// Runs the load by calling `carry`, and passes every observation to the reporters.
+/// Runs the load by calling `carry`, and passes every observation to the run's reporters, which record, show or export
+/// it.
 fn measure_recorded(
     job: PlannedRun<'_>,
     plan_toml: &str,
@@ -421,7 +422,7 @@ pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
     out.map_or_else(|| default_dir(name), PathBuf::from)
 }
 
-/// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`, with a number appended if that path exists.
+/// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`. If that path exists, a number is appended.
 pub(crate) fn default_dir(name: &str) -> PathBuf {
     new_dir(Path::new("runs"), name)
 }

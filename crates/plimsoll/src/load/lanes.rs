@@ -1,5 +1,5 @@
-//! Runs a plan with lanes. The lanes share one schedule; each lane gets a share of the arrivals, and has its own
-//! connections and its own run directory.
+//! Runs a plan with lanes, which are loads that run side by side. They share one schedule; each lane gets a share of
+//! the arrivals, and has its own connections and its own run directory.
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;

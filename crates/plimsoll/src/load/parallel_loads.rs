@@ -98,7 +98,7 @@ fn progress_suffix(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> St
     text
 }
 
-/// Runs all loads from a common start time. `what` is their name in progress lines.
+/// Runs all loads from a common start time. `what` is the name for the loads in progress lines.
 ///
 /// # Errors
 /// When a load can't start, when profile samples of two loads can't be told apart, or when a run can't be saved.

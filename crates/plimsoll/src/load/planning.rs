@@ -74,7 +74,7 @@ pub(crate) fn plan(
     source: &PlanSource<'_>,
 ) -> Result<Plan, Failure> {
     if let Some(limits) = &environment.limits {
-        // Check the files here, too, because some are not read through `SystemContext`.
+        // Also check the files here, because some are not read through `SystemContext`.
         for (key, path) in spec.data_files().into_iter().chain(spec.tls_files()) {
             limits.check_file(&key, &path)?;
         }
@@ -123,7 +123,7 @@ fn check_watched_process(plan: Plan) -> Result<Plan, Vec<Problem>> {
     Err(vec![problem])
 }
 
-/// Calls `work` with a context for resolving values of flags.
+/// Calls `work` with the context in which values of flags are resolved (environment variables and files).
 pub(crate) fn with_resolve_context<T>(
     environment: &Environment,
     work: impl FnOnce(&dyn ResolveContext) -> T,
@@ -138,7 +138,7 @@ struct SystemContext<'a> {
     spec: &'a Spec,
     /// The error of a query to a server; `None` if all queries succeeded.
     query_failure: RefCell<Option<Failure>>,
-    /// The limit that the plan exceeds; `None` if it exceeds none.
+    /// The error about a load limit of this process that the plan exceeds; `None` if it exceeds none.
     refusal: RefCell<Option<Failure>>,
 }
 
@@ -152,14 +152,15 @@ impl<'a> SystemContext<'a> {
         }
     }
 
-    /// Returns whether the plan's commands and plugins may run; if the limits forbid this, records the refusal.
+    /// Returns whether the plan's commands and plugins may run. If the limits of this process forbid it, records the
+    /// refusal.
     fn permits_code(&self, what: &str) -> bool {
         let limits = self.environment.limits.as_ref();
         self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_code(what)))
     }
 
-    /// Returns whether the plan's server may be queried; if the limits forbid this, records the refusal. With limits, a
-    /// plan that is only shown may send nothing.
+    /// Returns whether the plan's server may be queried. If the limits of this process forbid it, records the refusal:
+    /// a process with limits sends nothing for a plan that is only shown.
     fn permits_query(&self) -> bool {
         let Some(limits) = &self.environment.limits else {
             return true;
@@ -183,7 +184,7 @@ impl<'a> SystemContext<'a> {
         has_addresses && self.record_refusal(limits.check_target(&target))
     }
 
-    /// Checks whether the plan may read a file; if the limits forbid this, records the refusal.
+    /// Checks whether the plan may read a file. If the limits of this process forbid it, records the refusal.
     ///
     /// # Errors
     /// When the limits forbid reading the file.
@@ -231,7 +232,7 @@ impl ResolveContext for SystemContext<'_> {
     fn read(&self, path: &Path) -> io::Result<String> {
         self.check_file(path)?;
         if path == Path::new("-") {
-            // Keep the text, because a plan may be resolved several times, but stdin can be read only once.
+            // Cache the text, because a plan may be resolved several times, but stdin can be read only once.
             static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
             let text =
                 STDIN_TEXT.get_or_init(|| input::read_stdin_to_string().map_err(|e| e.to_string()));
@@ -247,7 +248,8 @@ impl ResolveContext for SystemContext<'_> {
 
     fn read_recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
         (self.check_file(&request.file)).map_err(|e| format!("{}: {e}", request.file.display()))?;
-        // Keep recordings: a plan may be resolved several times, and must get the same recording if the file grows.
+        // Cache recordings: a plan may be resolved several times, and must get the same recording each time, even if
+        // the file grows.
         static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
         let mut known = READ_RECORDINGS
             .lock()

@@ -46,7 +46,7 @@ const COPIED_STACK_BYTES: &str = "16384";
 /// Maximum time for perf to attach to all threads.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Help text for loads whose samples can't be told apart.
+/// Help text for concurrent loads whose profile samples can't be told apart.
 const SEPARATE_LOADS_HELP: &str = "give each a server of its own, or measure one at a time: rungs of a ladder with --slice 2s, the calls of a lane in a run of their own";
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -60,7 +60,8 @@ pub(crate) struct Profiler {
     samplers: Vec<Sampler>,
     /// Length of the load's warm-up.
     warmup: Duration,
-    /// End of the warm-up, ns on `CLOCK_MONOTONIC`; earlier samples are not counted. `None` before the load starts.
+    /// End of the warm-up, in nanoseconds of `CLOCK_MONOTONIC`; earlier samples are not counted. `None` before the load
+    /// starts.
     counts_from_ns: Option<u64>,
     /// The temporary folder with the raw data.
     folder: TempDir,
@@ -284,7 +285,7 @@ impl Sampler {
         let list: Vec<String> = pids.iter().map(i32::to_string).collect();
         let (call_graph, buffer) = match plan.unwinding {
             StackUnwinding::FramePointers => ("fp".to_owned(), "128K"),
-            // Use a larger buffer, because each sample contains a copy of the stack.
+            // Use a larger ring buffer, because each sample contains a copy of the stack.
             StackUnwinding::Dwarf => (format!("dwarf,{COPIED_STACK_BYTES}"), "1M"),
         };
         let mut command = perf("record");

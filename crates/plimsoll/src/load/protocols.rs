@@ -46,10 +46,10 @@ fn prepare_failure(
     }
 }
 
-/// Resources that a load requires, and how far it can be divided.
+/// Resources that a load requires, and the maximum number of shares that it can be divided into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadRequirements {
-    /// Maximum number of concurrent connections, as far as the plan determines it.
+    /// Maximum number of concurrent connections, if the plan determines it.
     pub(crate) connections: u64,
     /// Maximum number of shares that the load can be divided into, each with its own connections and clients.
     pub(crate) max_parts: u32,

@@ -24,7 +24,7 @@ pub(crate) struct Proxy {
     pub(crate) source: String,
     /// The display name.
     pub(crate) title: String,
-    /// How to install the proxy; a sentence.
+    /// A sentence that says how to install the proxy.
     pub(crate) install: String,
     /// Supported protocols; [`WireFormat::Bytes`] stands for any protocol over TCP.
     #[serde(deserialize_with = "wire_formats")]
@@ -38,9 +38,9 @@ pub(crate) struct Proxy {
     /// Names of the executable; the first that is found is used. If empty, Plimsoll itself is the proxy.
     #[serde(default)]
     programs: Vec<String>,
-    /// How to query the version.
+    /// The query for the program's version.
     version: VersionQuery,
-    /// How to query the TLS library; `None` if the program does not print it.
+    /// The query for the program's TLS library; `None` if the program does not print it.
     tls: Option<VersionQuery>,
     /// Arguments that run the program in the foreground with its configuration.
     pub(super) arguments: Vec<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Proxy {
     /// Whether certificate and key must be in one file.
     #[serde(default)]
     pub(crate) joined_keys: bool,
-    /// Why this installation can't serve a route that the proxy supports in general; empty if it can.
+    /// Why this installation can't serve a route although the proxy in general can; renders to an empty text if it can.
     #[serde(default)]
     pub(super) refuses: String,
     /// Name of the configuration file.

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 use crate::system::child::ServerProcess;
 
 /// Maximum number of polls for the proxy's listener, [`START_POLL_INTERVAL`] apart: one minute in total, far longer
-/// than a start takes.
+/// than a proxy needs to start.
 const MAX_START_POLLS: u32 = 6_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of polls for a process's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed. Three seconds are
@@ -31,7 +31,7 @@ const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_GROUP_POLLS: u32 = 50;
 /// How long a process must be idle before its start counts as finished.
 const SETTLE_WINDOW: Duration = Duration::from_millis(100);
-/// Maximum number of windows of [`SETTLE_WINDOW`] to wait for an idle one.
+/// Maximum number of windows of [`SETTLE_WINDOW`] to wait until the process is idle in one of them.
 const MAX_SETTLE_WINDOWS: u32 = 50;
 /// Programs that listen on the host in place of a container's server and forward connections to it, by their names in
 /// /proc/PID/comm.
@@ -43,7 +43,7 @@ const PORT_FORWARDERS: [&str; 6] = [
     "pasta",
     "conmon",
 ];
-/// Maximum number of lines and bytes from the end of a log to quote in errors.
+/// Maximum number of lines, and of bytes, from the end of a log to quote in errors.
 const MAX_QUOTED_LINES: usize = 8;
 const MAX_QUOTED_BYTES: u64 = 4096;
 
@@ -206,8 +206,8 @@ impl ProxyProcess {
     }
 
     /// Returns the id of the process to measure: the started process if it or a descendant listens on `listen`,
-    /// otherwise the process that does, for example in a container. `None` if the server can't be seen, because the
-    /// listener belongs to another user, or only forwards connections to the server.
+    /// otherwise the process that listens there, for example in a container. `None` if the server can't be seen,
+    /// because the listener belongs to another user, or only forwards connections to the server.
     pub(crate) fn find_serving_process(&self, listen: SocketAddr) -> Option<u32> {
         let own = WatchedProcesses::process_tree(self.child.id());
         let found = WatchedProcesses::listening_on(&[Address::from(listen)]);
@@ -220,7 +220,8 @@ impl ProxyProcess {
         }
         match listeners.first() {
             Some(foreign) => u32::try_from(*foreign).ok(),
-            // No listener can be seen. If the process has descendants of another user, one of them may be the server.
+            // This user can't see any listener. If the process has descendants of another user, one of them may be the
+            // server.
             None => own
                 .pids()
                 .iter()
@@ -229,15 +230,15 @@ impl ProxyProcess {
         }
     }
 
-    /// Returns whether the proxy itself listens on the address, and not another program; true if that can't be told.
+    /// Returns whether the proxy itself listens on the address; also true if that can't be determined.
     fn may_listen_at(&self, listen: SocketAddr) -> bool {
         match WatchedProcesses::listening_on(&[Address::from(listen)]) {
             Some(found) => {
                 let own = WatchedProcesses::process_tree(self.child.id());
                 found.pids().iter().any(|pid| own.pids().contains(pid))
             }
-            // There is no listener, or this user can't read its file descriptors. The caller's connection attempt will
-            // tell.
+            // There is no listener, or this user can't read its file descriptors. The caller then finds out by
+            // connecting.
             None => true,
         }
     }
@@ -311,7 +312,7 @@ fn is_port_forwarder(pid: i32) -> bool {
     let first = started_as.split(|byte| *byte == 0).next();
     let first = String::from_utf8_lossy(first.unwrap_or_default()).into_owned();
     let first = first.rsplit('/').next().unwrap_or_default();
-    // Names in `PORT_FORWARDERS` have at most 15 bytes, because the kernel truncates names to that length.
+    // Names in `PORT_FORWARDERS` have at most 15 bytes, because the kernel truncates process names to that length.
     PORT_FORWARDERS
         .iter()
         .any(|known| *known == name.trim_end() || *known == first)
@@ -370,8 +371,8 @@ pub(crate) fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// Returns the last lines of `log` as a suffix for a message; empty if there are none. Only text after byte `begin` is
-/// used.
+/// Returns the last lines of `log` as a suffix for a message; empty if there are none. Text before byte `begin` is
+/// skipped.
 pub(crate) fn quote(log: &Path, begin: u64) -> String {
     let read = || {
         let mut file = File::open(log)?;

@@ -1,5 +1,5 @@
-//! The templates in proxy definitions: [MiniJinja](https://docs.rs/minijinja) with the variables of a route and a few
-//! functions.
+//! Renders the templates in proxy definitions: [MiniJinja](https://docs.rs/minijinja) with the variables of a proxy's
+//! route (addresses, protocol, TLS) and a few functions.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,12 @@ use serde::Serialize;
 
 use super::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
 
-/// Maximum number of idle upstream connections that a proxy keeps, high enough that calls never wait for a new one.
+/// Maximum number of idle upstream connections that a proxy keeps, high enough that calls never wait for a new
+/// connection.
 const MAX_IDLE_CONNECTIONS: u32 = 1024;
 /// Maximum number of concurrent HTTP/2 streams per connection.
 const MAX_STREAMS: u32 = 1024;
-/// Number of calls after which a proxy may close a connection: more than any load makes.
+/// Number of calls after which a proxy may close a connection; higher than the number of calls of any load.
 const MAX_CALLS_PER_CONNECTION: u32 = 1_000_000_000;
 
 /// The variables that templates can use. The documentation of ladders lists them.

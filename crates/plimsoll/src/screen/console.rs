@@ -50,7 +50,7 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 /// Whether each line is printed as a JSON object.
 static PRINTS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Makes all following lines be printed as JSON objects.
+/// Makes every later line a JSON object.
 pub(crate) fn print_lines_as_json() {
     PRINTS_JSON.store(true, Ordering::Relaxed);
 }
@@ -72,7 +72,7 @@ pub(crate) fn confirmation(text: impl fmt::Display) {
 
 /// Prints a line to stderr. Write errors are ignored, since there is nowhere to report them.
 pub(crate) fn notice(text: impl fmt::Display) {
-    // Format before taking the lock: formatting may panic, and the panic hook takes the lock, too.
+    // Format before locking `HELD_LINES`: formatting may panic, and the panic hook takes the same lock.
     let text = text.to_string();
     print_line(if PRINTS_JSON.load(Ordering::Relaxed) {
         json_line("INFO", &text)
@@ -87,7 +87,7 @@ pub(crate) fn failure(failure: &Failure) {
     notice(format_args!("Error: {}", text.trim_start_matches('\n')));
 }
 
-/// Formats a message as JSON, like log lines.
+/// Formats a message as a JSON object with the same keys as log lines.
 pub(crate) fn json_line(level: &str, text: &str) -> String {
     serde_json::json!({
         "timestamp": jiff::Timestamp::now().to_string(),
@@ -108,7 +108,7 @@ pub(crate) fn print_line(text: String) {
     }
 }
 
-/// Holds lines back from here on, because the live view occupies the terminal.
+/// Holds back all later lines, because the live view occupies the terminal.
 pub(crate) fn defer_lines() {
     lines().get_or_insert_default();
 }

@@ -14,8 +14,8 @@ pub(crate) const PANICS_COUNTER: &str = "panics";
 /// fails.
 static EXITS_IF_RUNTIME_FAILS: AtomicBool = AtomicBool::new(false);
 
-/// Makes the process exit if its asynchronous runtime can no longer poll sockets. The runtime reports that only by a
-/// panic in one of its threads; without an exit, connections would hang.
+/// Makes the process exit if its asynchronous runtime can no longer poll sockets. The runtime reports this failure only
+/// by a panic in one of its threads. If the process did not exit, connections would hang.
 pub(crate) fn exit_if_runtime_fails() {
     EXITS_IF_RUNTIME_FAILS.store(true, Ordering::Relaxed);
 }

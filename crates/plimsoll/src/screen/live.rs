@@ -132,7 +132,7 @@ impl Drop for LiveView {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Ignore a panic of the thread, which the panic hook has already reported.
+            // Ignore a panic of the drawing thread, which the panic hook has already reported.
             let _ = thread.join();
         }
         restore();

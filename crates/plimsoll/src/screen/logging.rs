@@ -73,7 +73,7 @@ struct LogThrottle {
     call_sites: Mutex<HashMap<Identifier, CallsiteCount>>,
 }
 
-/// Number of messages of a call site in the current period.
+/// The number of messages of one call site in the current period.
 struct CallsiteCount {
     began_ns: u64,
     messages: u64,

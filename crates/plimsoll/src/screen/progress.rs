@@ -28,11 +28,11 @@ pub(crate) enum ProgressMode {
     /// The live view on a terminal, lines elsewhere.
     #[default]
     Auto,
-    /// The whole terminal, until the run has ended.
+    /// The live view on the whole terminal, until the run has ended.
     Live,
-    /// A line an interval.
+    /// One line per interval.
     Lines,
-    /// Nothing.
+    /// No progress.
     None,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum ProgressStyle {
 }
 
 impl ProgressMode {
-    /// Returns the style for this mode. `logging` is true if log lines are written to stderr, too.
+    /// Returns the style for this mode. `logging` is true if log lines are also written to stderr.
     ///
     /// # Errors
     /// When the live view is requested but not possible.
@@ -98,8 +98,8 @@ impl ProgressSeries {
         }
     }
 
-    /// Returns the progress of one run of the series. It is shown in the live view only; `context` are lines about the
-    /// progress of the series.
+    /// Returns the progress of one run of the series. It is shown in the live view only, together with `context`, which
+    /// are lines about the progress of the series.
     pub(crate) fn for_run(&self, plan: &Plan, context: Vec<String>) -> Progress {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = match (self.style, live.as_ref()) {
@@ -196,7 +196,7 @@ impl Progress {
         )
     }
 
-    /// Returns the progress of one of several concurrent loads.
+    /// Returns the progress of one of several concurrent loads, which adds its figures to `so_far`.
     pub(crate) fn for_concurrent_load(plan: &Plan, so_far: &Arc<LoadTotals>) -> Progress {
         Progress::with_display(
             ProgressDisplay::Shared(Arc::clone(so_far)),
@@ -269,7 +269,7 @@ impl Progress {
 
     pub(crate) fn interval(&mut self, interval: &IntervalRecord) {
         let before = self.calls;
-        // An interval without calls counts as warm-up if the warm-up was not over before.
+        // An interval without calls counts as warm-up if the warm-up had not ended before the interval.
         let mut warming = self.counting_since.is_none() && self.warmup.contains(&true);
         let (mut ended, mut errors) = (0, 0);
         for (stage, record) in &interval.stages {
@@ -291,7 +291,7 @@ impl Progress {
         }
         match &self.display {
             ProgressDisplay::Live(live) => live.interval(interval),
-            // Lines per interval are printed only if lines per number of calls were not requested.
+            // Print a line per interval only if the user did not request a line per number of calls.
             ProgressDisplay::Lines if self.every.is_none() => {
                 console::notice(self.line(interval, warming, ended, errors));
             }
@@ -397,7 +397,7 @@ impl Reporter for Progress {
     }
 }
 
-/// Formats a number of calls as a rate, or as a count if the time was too short for a rate.
+/// Formats a number of calls in `time` as a rate, or as a count and a time if `time` is too short for a rate.
 fn pace(n: u64, time: Duration) -> String {
     rate(n, time).unwrap_or_else(|| format!("{} in {:.3} s", count(n), time.as_secs_f64()))
 }

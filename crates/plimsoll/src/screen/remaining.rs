@@ -17,7 +17,7 @@ pub(crate) fn format_clock(seconds: f64) -> String {
     }
 }
 
-/// Formats an estimate of remaining seconds in words.
+/// Formats an estimate of the remaining time in words; `seconds` is the estimate.
 pub(crate) fn estimate(seconds: f64) -> String {
     if seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
         format!("about {} left", format_clock(seconds))

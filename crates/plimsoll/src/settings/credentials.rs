@@ -1,5 +1,5 @@
-//! Refreshes short-lived credentials: header fields and metadata whose values are printed by a shell command, which is
-//! rerun during a run.
+//! Refreshes short-lived credentials: values of header fields and metadata that a shell command prints. The command is
+//! rerun at intervals during a run.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use plimsoll_model::rows::template::LiveValue;
 
 use crate::screen::console;
 
-/// How often a refresh thread checks whether its plan has been dropped.
+/// How often a thread that reruns a command checks whether its plan has been dropped.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Whether shell commands and plugins named in plans are run, and whether they are announced first.

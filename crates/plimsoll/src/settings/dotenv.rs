@@ -60,7 +60,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Dote
         let mut name = None;
         let read = parse_assignment(line, rest, &mut name).and_then(|found| {
             let Some((value, after)) = found else {
-                // A bare name stands for the variable of the process's environment, so it sets nothing here.
+                // A name without a value refers to the variable of the process's environment, so it sets nothing here.
                 return Ok((None, after));
             };
             let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
@@ -107,8 +107,8 @@ enum RawValue<'a> {
     Literal(&'a str),
 }
 
-/// Returns the value of an assignment and the text after it; `None` for a bare variable name. `rest` starts with
-/// `line`. `name` is set once it has been parsed, even if an error follows.
+/// Returns the value of an assignment and the text after it; `None` for a name without a value. `rest` is the unread
+/// text, which starts with `line`. `name` is set once it has been parsed, even if an error follows.
 fn parse_assignment<'a>(
     line: &'a str,
     rest: &'a str,

@@ -75,7 +75,7 @@ const COMMON_ALIASES: [VariableAlias; 19] = [
     ),
 ];
 
-/// Aliases for rate and warm-up that apply to steady runs only.
+/// Aliases for rate and warm-up that apply only to steady runs, which have one fixed rate.
 pub(crate) const STEADY_RUN_ALIASES: [&str; 2] = ["N_RPS", "T_WARMUP_SEC"];
 
 /// Commands whose loads are never steady runs.
@@ -86,7 +86,7 @@ const NON_STEADY_COMMANDS: [&str; 3] = ["find", "ladder", "sweep"];
 pub(crate) struct VariableValue {
     pub(crate) value: String,
     pub(crate) variable: String,
-    /// Whether an env file set it, not the process's environment.
+    /// Whether the variable was set by an env file, not by the process's environment.
     pub(crate) from_file: bool,
 }
 
@@ -96,9 +96,9 @@ const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 /// Maximum size of an env file, bytes.
 const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
 
-/// Variables of flags that run code, write secrets to a file, or limit what others may do. Env files can't set them,
-/// because the file in the current directory may come from somebody else than the user who runs the command. Each has
-/// the reason that is shown.
+/// Variables of flags that run code, write secrets to a file, or limit what others may do, each with a reason to show.
+/// Env files can't set these variables, because the file in the current directory may come from someone other than the
+/// user who runs the command.
 const FORBIDDEN_IN_FILES: [(&str, &str); 11] = [
     ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
     ("PLIMSOLL_CODEC", "it loads code"),
@@ -165,7 +165,7 @@ impl Environment {
         environment
     }
 
-    /// Adds the variables in `text`, the content of `file`.
+    /// Adds the variables in `text`, which is the content of the env file `file`.
     fn read_file(&mut self, file: &str, text: &str) {
         let read = dotenv::read(text, |name| self.process.get(name).cloned());
         for line in read.unreadable {
@@ -208,8 +208,8 @@ impl Environment {
         left_out.map(|refusal| format!("{}; ignored", refusal.text()))
     }
 
-    /// Returns the error for a command with the flag of `variable`, if an env file's value for the flag was rejected
-    /// and nothing else sets the flag.
+    /// Returns the error for a command that has the flag of `variable`, if the value in an env file was rejected and
+    /// nothing else sets the flag.
     pub(crate) fn rejected_value_failure(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
         if self.rejected.is_empty() || is_set || self.fallback(variable, command).is_some() {
@@ -281,8 +281,8 @@ impl Environment {
         found(&self.process, false).or_else(|| found(&self.file, true))
     }
 
-    /// Returns the fallback value of `variable` (`PLIMSOLL_…`) for `command`; `None` if the process sets the variable
-    /// itself.
+    /// Returns the value from an alias or an env file for `variable` (`PLIMSOLL_…`) in `command`; `None` if the
+    /// process's environment sets the variable.
     pub(crate) fn fallback(&self, variable: &str, command: &str) -> Option<VariableValue> {
         let own = self.get(variable);
         if own.as_ref().is_some_and(|found| !found.from_file) {
@@ -343,7 +343,8 @@ impl Environment {
         Some(found)
     }
 
-    /// Returns the URL in a variable with `http` or `https` replaced by the protocol's scheme, and an explicit port.
+    /// Returns the URL in a variable, with `http` or `https` replaced by the protocol's scheme and with an explicit
+    /// port.
     fn url(&self, name: &str, schemes: [SchemeMapping; 2]) -> Option<VariableValue> {
         let mut found = self.get(name)?;
         let typed = found.value.trim().trim_end_matches('/');

@@ -59,14 +59,15 @@ pub(crate) fn fill_in_flags_with(text: &str, has: impl Fn(&str) -> bool) -> Stri
     text
 }
 
-/// Returns all plan keys with their flags: common keys and keys of protocols.
+/// Returns all plan keys with their flags: keys that all protocols share, and keys of single protocols.
 pub(crate) fn flags_by_plan_key() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> =
         LazyLock::new(|| common_flags().chain(registry::flags_by_key()).collect());
     &ALL
 }
 
-/// Returns the common plan keys with their flags. A key that is a prefix of another key comes after that key.
+/// Returns the plan keys that all protocols share, with their flags. A key that is a prefix of another key comes after
+/// that key.
 fn common_flags() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));

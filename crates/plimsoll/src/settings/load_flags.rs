@@ -1,4 +1,4 @@
-//! Flags of every command that runs a load. Applied to a plan, they override its keys.
+//! Flags of every command that generates load. Applied to a plan, they override its keys.
 //!
 //! Most flags are plan keys, and are defined there. This module has the flags that set several keys, and decides how
 //! one key affects others.
@@ -18,13 +18,13 @@ use crate::settings::environment::STEADY_RUN_ALIASES;
 use crate::settings::origins::FlagOrigins;
 use crate::settings::problems;
 
-/// Flags of every command that puts load on a target. Their display orders put `--cold` and `--fleet` after
-/// `--connections`, and `--objective` after `--drain`. The help of a flag that is a plan key is the first paragraph of
-/// the key's description.
+/// Flags of every command that generates load. Their display orders put `--cold` and `--fleet` after `--connections`,
+/// and `--objective` after `--drain`. The help of a flag that is a plan key is the first paragraph of the key's
+/// description.
 #[derive(Debug, Default, Args)]
 #[command(mut_args(|arg| arg.long_help(None::<&str>)))]
 pub(crate) struct LoadFlags {
-    /// A new connection for every call; without --rate, one a second.
+    /// Open a new connection for every call; without --rate, one call per second.
     #[arg(
         long,
         conflicts_with_all = ["connection_lifetime", "calls_per_connection"],
@@ -33,7 +33,7 @@ pub(crate) struct LoadFlags {
     )]
     cold: bool,
 
-    /// This many clients, each with a connection of its own: --clients N --connections N.
+    /// N clients, each with its own connection: short for --clients N --connections N.
     #[arg(
         long,
         alias = "no-of-clients",
@@ -76,23 +76,23 @@ pub(crate) struct LoadFlags {
     #[arg(long, help_heading = "Run")]
     requests: bool,
 
-    /// Send each call's own traceparent with its request (W3C Trace Context, sampled), and list the slowest calls with
-    /// their trace ids.
+    /// Send a unique traceparent with each request (W3C Trace Context, sampled), and list the slowest calls with their
+    /// trace ids.
     #[arg(long, help_heading = "Run")]
     traceparent: bool,
 
-    /// Keep a random sample of this many calls, at most 1000, for --spans; the slowest are kept anyway. Needs
+    /// Keep a random sample of this many calls, at most 1000, for --spans, in addition to the slowest calls. Needs
     /// --traceparent.
     #[arg(long, value_name = "N", help_heading = "Run")]
     span_sample: Option<u32>,
 
-    /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's
+    /// Watch CPU and memory of the process PID and of its children [default: the process that listens on the target's
     /// port].
     #[arg(long, value_name = "PID", help_heading = "Run")]
     pid: Option<u32>,
 
-    /// Watch the process that listens on this port of this machine, the control group of a unit or container
-    /// (cgroup:nginx), or "off".
+    /// Watch the process that listens on this port of this machine, or the control group of a unit or container
+    /// (cgroup:nginx); "off": watch nothing.
     #[arg(
         long,
         value_name = "PORT",
@@ -264,7 +264,7 @@ impl LoadFlags {
     }
 }
 
-/// Removes the plan's replay, which a typed rate or number of clients replaces.
+/// Removes the replay of a recording from the plan, because a rate or number of clients set by flag replaces it.
 fn remove_replay(load: &mut LoadSpec) {
     if load.recording_key() == Some("load.arrivals") {
         load.arrivals = None;

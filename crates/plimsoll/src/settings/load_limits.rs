@@ -2,8 +2,8 @@
 //! connections, and whether commands and plugins in plans may run.
 //!
 //! `plimsoll mcp` passes the limits to the processes that it starts, in the variable [`LIMITS_VARIABLE`]. Every plan is
-//! checked when it is resolved (`planning::plan`), so flags, variables, lanes, rungs and trials can't exceed the
-//! limits.
+//! checked when it is resolved ([`crate::load::planning::plan`]), so flags, variables, lanes, rungs and trials can't
+//! exceed the limits.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 /// Environment variable with the limits, as JSON.
 pub(crate) const LIMITS_VARIABLE: &str = "PLIMSOLL_LOAD_LIMITS";
 
-/// A target that may be called.
+/// A target that loads may call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum AllowedTarget {
     /// A host name or an address; `port` is `None` if all ports are allowed.
@@ -91,7 +91,7 @@ fn is_loopback(host: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoadLimits {
-    /// Targets that may be called; if empty, all loopback addresses are allowed.
+    /// Targets that loads may call; if empty, only loopback addresses are allowed.
     pub(crate) allowed: Vec<AllowedTarget>,
     /// Maximum rate, calls per second.
     pub(crate) max_rate_per_s: f64,
@@ -255,7 +255,7 @@ impl LoadLimits {
         ))
     }
 
-    /// Checks whether plans may read a file, which the plan key `key` names.
+    /// Checks whether plans may read the file at `path`, which the plan key `key` names.
     ///
     /// # Errors
     /// When the file, or the target of a symbolic link, is outside the folders that plans may read.
@@ -264,7 +264,7 @@ impl LoadLimits {
         let found = match path.canonicalize() {
             _ if path == Path::new("-") => None,
             Ok(found) => Some(found),
-            // Code that reads the file later reports that it is missing.
+            // Accept a missing file: the code that later reads it reports the error.
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             Err(_) => None,
         };
@@ -310,7 +310,7 @@ impl LoadLimits {
         self.check_length("load.duration (with load.warmup)", length)
     }
 
-    /// Checks a duration, which the plan key `key` sets.
+    /// Checks a duration that the plan key `key` sets.
     ///
     /// # Errors
     /// When `length` exceeds the maximum duration.
@@ -398,14 +398,14 @@ fn peak_rate(plan: &Plan) -> Option<f64> {
         ArrivalModel::Closed { clients, think } if !think.is_zero() => {
             Some(f64::from(clients) / think.as_secs_f64() * calls_each)
         }
-        // The rate of a closed loop is unbounded, but a load with a fixed number of calls can't make more than these in
-        // one second.
+        // The rate of a closed loop is unbounded, unless the load has a fixed number of calls: it can't make more than
+        // these in one second.
         ArrivalModel::Closed { .. } => load.calls.map(|calls| calls as f64 * calls_each),
     }
 }
 
-/// Returns the maximum number of concurrent connections of the plan. It is at least the number of threads in all
-/// processes, because each thread has a connection.
+/// Returns the maximum number of concurrent connections of the plan. It is at least the total number of worker threads
+/// of all processes, because each of them has a connection.
 fn max_connections(plan: &Plan) -> f64 {
     let load = &plan.load;
     let is_own = load.reuse == ConnectionReuse::Never || plan.call.calls_per_user().is_some();

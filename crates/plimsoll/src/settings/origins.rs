@@ -1,4 +1,5 @@
-//! Records the origins of flag values; a more explicit origin takes precedence.
+//! Records where flag values came from: the command line, an environment variable or a file. A more explicit origin
+//! takes precedence.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ pub(crate) enum Precedence {
     CommandLine,
 }
 
-/// Origins of the current command's values, by argument id.
+/// Origin of each value of the current command, with the name of the environment variable if one set it, by argument
+/// id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlagOrigins(pub(crate) BTreeMap<String, (Precedence, String)>);
 

@@ -21,8 +21,8 @@ use crate::failure::{Exit, Failure};
 use crate::screen::console;
 use crate::settings::environment::Environment;
 
-/// How long a failing shard tries to report its failure to shard 0, and how long a failing shard 0 keeps serving its
-/// report to shards that start later.
+/// How long a failing shard tries to report its failure to shard 0. It is also how long a failing shard 0 keeps serving
+/// its report to shards that start later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether the shards run a single load or a series.
@@ -40,7 +40,7 @@ pub(crate) struct ShardContext {
     /// The run's folder in the rendezvous, opened on first use.
     store: OnceCell<RendezvousStore>,
     has_joined: Cell<bool>,
-    /// The stop flag that signal handlers set. Before they are installed, it is a flag that is never set.
+    /// The stop flag that signal handlers set. Until they are installed, this is a placeholder that is never set.
     stop: RefCell<StopFlag>,
 }
 
@@ -138,7 +138,7 @@ impl ShardContext {
         Ok(store)
     }
 
-    /// Returns the first object that the coordinator of the run or series writes.
+    /// Returns the name of the first object that the coordinator of the run or series writes.
     fn announcement_object(&self) -> String {
         match self.loads {
             LoadSequence::Single => ORDERS_OBJECT.to_owned(),
@@ -154,8 +154,8 @@ impl ShardContext {
                 LoadSequence::Single => objects::to_json(&Orders::with_result(ended)),
                 LoadSequence::Series => objects::to_json(&NextLoad::<()>::Ended(ended)),
             };
-            // Don't overwrite the announcement of a run with the same name that is in progress. Check this before `Put`
-            // with `create`, because some stores can't create objects without overwriting.
+            // Don't overwrite the announcement of a run with the same name that is in progress. Check this first,
+            // although `Put` with `create` must not overwrite, because some stores don't support that.
             if let Ok(StoreResponse::Bytes { .. }) =
                 store.send_and_wait(&StoreRequest::Get(self.announcement_object()))
             {

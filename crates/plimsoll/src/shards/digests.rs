@@ -1,4 +1,5 @@
-//! Computes digests of plan, data and program, which reveal shards that would not run the same load.
+//! Computes digests of a shard's plan, data files and program. Shards with different digests would not run the same
+//! load.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::spec::Spec;
@@ -12,7 +13,7 @@ use crate::failure::{self, Failure};
 /// When a file can't be read.
 pub(super) fn compute(spec: &Spec) -> Result<RunDigests, Failure> {
     let mut same = spec.clone();
-    // Leave out keys that may differ between shards, such as the numbers of processes and workers.
+    // Leave out plan keys that may differ between shards, such as the numbers of processes and workers.
     same.load.processes = None;
     same.load.workers = None;
     same.load.source_addresses = None;

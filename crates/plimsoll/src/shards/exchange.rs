@@ -1,4 +1,5 @@
-//! Drives the state machines: a thread sends the store requests of [`Member`], and a loop those of [`Leader`].
+//! Drives the state machines of a shard: a thread sends the store requests of [`Member`], and a loop sends those of
+//! [`Leader`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -20,7 +21,7 @@ use crate::system::threads;
 /// Maximum time between two polls of the state machines for requests that are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An input of the thread that runs a member.
+/// An input of the thread that runs a shard's [`Member`].
 enum MemberInput {
     Message(ShardMessage),
     Close,
@@ -107,7 +108,7 @@ impl MemberThread {
                         console::notice(text);
                         continue;
                     }
-                    // The coordinator is lost and nobody reads the measurements, so stop immediately.
+                    // The coordinator is lost, so nobody reads the measurements: stop immediately.
                     MemberEvent::Lost(_) => 2,
                     _ => 0,
                 };
@@ -145,8 +146,9 @@ impl LeaderDriver {
         }
     }
 
-    /// Runs the leader until the load has a result. Observations are passed to `observe`, and a request in `stop` to
-    /// all shards. `wished` is called when an observer requests a stop; `wanted` is the planned number of connections.
+    /// Runs the leader until the load has a result. Passes observations to `observe`, and passes a stop request in
+    /// `stop` on to all shards. Calls `wished` when `plimsoll watch` requests a stop. `wanted` is the planned number of
+    /// connections.
     ///
     /// # Errors
     /// When a shard is missing, was lost, or did not complete its share.

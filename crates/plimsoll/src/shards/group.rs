@@ -37,9 +37,10 @@ pub(crate) struct ShardGroup<'a> {
 }
 
 impl<'a> ShardGroup<'a> {
-    /// Runs a series of loads. On shard 0, and if `meeting` is `None` because the load is not split over shards,
-    /// `decide` chooses and runs the loads one after another. The other shards run their share of each announced load,
-    /// whose plan `plan_of` derives from the announcement, and end with shard 0's exit code.
+    /// Runs a series of loads. On shard 0, `decide` chooses and runs the loads one after another; the same applies if
+    /// the load is not split over shards, in which case `meeting` is `None`. The other shards run their share of each
+    /// announced load and end with shard 0's exit code. They get the plan of a load by passing its announcement to
+    /// `plan_of`.
     ///
     /// # Errors
     /// When `decide` fails, the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the run is
@@ -75,7 +76,7 @@ impl<'a> ShardGroup<'a> {
         ended.and_then(|exit| announced.map(|()| exit))
     }
 
-    /// Announces load number `number` of the series, or in its place the end of the series.
+    /// Announces load number `number` of the series, or the end of the series if there is no such load.
     fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
         let ask = StoreRequest::put_json(objects::announcement_object(number), next);
         self.store.send_and_wait(&ask).map(drop)
@@ -91,7 +92,7 @@ impl<'a> ShardGroup<'a> {
         job: PlannedRun<'_>,
     ) -> Result<Run, Failure> {
         let number = self.loads_started.get() + 1;
-        // Prepare this shard's share first, so that a load which it can't run is not announced.
+        // Prepare shard 0's own share first, so that no load is announced that it can't run.
         let part = self.shard_run(number, job.spec, job.plan)?;
         self.announce(number, &NextLoad::Load(step))?;
         self.loads_started.set(number);
@@ -106,7 +107,7 @@ impl<'a> ShardGroup<'a> {
             |_| Exit::Done,
         )?;
         match run.state {
-            // A partial run lacks the calls of a shard, so it is not a result for the planned load.
+            // In a partial run the calls of a shard are missing, so it is not a result for the planned load.
             RunState::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
             _ => Ok(run),
         }
@@ -142,7 +143,7 @@ impl<'a> ShardGroup<'a> {
         let _ = withdraw(&folder, self.identity.shard, why);
     }
 
-    /// Waits for the next announcement; `None` if this process is interrupted.
+    /// Waits for the announcement of the next load; returns `None` if this process is interrupted.
     fn next<S: DeserializeOwned>(&self) -> Result<Option<NextLoad<S>>, Failure> {
         let number = self.loads_started.get() + 1;
         let patience = match number {

@@ -18,17 +18,17 @@ const DEFAULT_BARRIER_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct ShardFlags {
-    /// Where the shards of a run on several machines meet: file:///FOLDER, s3://, gs://, az://, or
+    /// Where the shards of a run on several machines exchange data: file:///FOLDER, s3://, gs://, az://, or
     /// tcp://HOST:PORT, where shard 0 listens.
     #[arg(long, value_name = "URL", help_heading = "Shards")]
     rendezvous: Option<String>,
 
-    /// How many shards there are [default: from Slurm, MPI or AWS Batch].
+    /// Number of shards [default: from Slurm, MPI or AWS Batch].
     #[arg(long, value_name = "N", help_heading = "Shards",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     shards: Option<u32>,
 
-    /// Which of them this is, from 0 [default: from Kubernetes, Slurm, MPI, Nomad or AWS Batch].
+    /// Number of this shard, from 0 [default: from Kubernetes, Slurm, MPI, Nomad or AWS Batch].
     #[arg(long, value_name = "K", help_heading = "Shards")]
     shard: Option<u32>,
 
@@ -135,7 +135,7 @@ impl ShardFlags {
             };
         };
         let scheduler = match self.shard {
-            // With --shard, the number of shards and the run ID must be set by flags, too.
+            // If the flag --shard is given, the number of shards and the run ID must be set by flags, too.
             Some(_) => None,
             None => SCHEDULERS.iter().find(|e| variable(e.index).is_some()),
         };

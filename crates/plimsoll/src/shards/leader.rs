@@ -28,13 +28,13 @@ use crate::load::multiprocess::wire::ShardMessage;
 /// Time without a new part of a shard's log, while the store answers, after which the shard counts as lost.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// Delay after a part of a log was read before the next part is requested.
+/// Delay between reading a part of a shard's log and requesting the next part.
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time from announcing the start time to the start: long enough for every shard to poll the orders several times.
 const START_LEAD_TIME: Duration = Duration::from_secs(4);
 
-/// How often the store is polled for a stop request of an observer.
+/// How often the store is polled for a stop request from `plimsoll watch`.
 const STOP_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time after an immediate stop request at which shards that have not ended are dropped, even with heartbeats.
@@ -60,7 +60,7 @@ pub(super) enum LeaderEvent {
     Interval(Box<IntervalRecord>, Vec<RequestRecord>),
     /// A message for the user.
     Notice(String),
-    /// An observer has requested a stop.
+    /// `plimsoll watch` has requested a stop.
     StopRequested,
 }
 
@@ -382,8 +382,8 @@ impl Leader {
             .iter()
             .filter_map(|name| objects::shard_from_withdrawal(name))
         {
-            // Skip this while a request is in flight, whose answer would be mistaken for the withdrawal. The withdrawal
-            // is found again in the next listing.
+            // Skip the withdrawal while a request is in flight, because the answer to that request would be mistaken
+            // for the withdrawal. The next listing contains the withdrawal again.
             if let Some(remote) = self.shards.get_mut(shard as usize)
                 && remote.slot.is_idle()
             {
@@ -483,7 +483,7 @@ impl Leader {
         }
     }
 
-    /// Stops all shards after one has failed, because without that shard the load is not the planned load.
+    /// Stops all shards after one has failed, because the remaining load is not the planned load.
     fn stop_all(&mut self, text: String, now: Time) {
         self.events
             .push_back(LeaderEvent::Notice(format!("{text}; stopping the others")));
@@ -504,8 +504,8 @@ impl Leader {
         self.failure.get_or_insert(text);
     }
 
-    /// Passes on complete intervals, starts the load once all shards are ready, and sets the result once all shards
-    /// have ended.
+    /// Emits events for complete intervals, starts the load once all shards are ready, and sets the result once all
+    /// shards have ended.
     fn emit(&mut self, now: Time) {
         while let Some((record, requests)) = self.merger.aggregator.intervals.next(None) {
             let event = LeaderEvent::Interval(Box::new(record), requests);

@@ -1,5 +1,5 @@
-//! The member's side of the rendezvous: a shard announces its arrival, follows the coordinator's orders, and writes its
-//! log.
+//! The part of a shard that communicates with the coordinator (shard 0) through the rendezvous: it announces the
+//! shard's arrival, follows the coordinator's orders, and writes the shard's log.
 //!
 //! A member is a state machine without I/O or clock: [`Member::poll`] returns the requests that are due,
 //! [`Member::on_answer`] handles their answers, and [`Member::event`] returns events for the load. A shard makes at
@@ -24,10 +24,10 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a shard reads the orders before the load starts, and the delay before a request is repeated.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Time for which the store must fail before the run counts as lost.
+/// Time for which the store must have been failing before the run counts as lost.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time for which the store must fail before a message is printed, once.
+/// Time for which the store must have been failing before a message is printed, once.
 const FAILURE_NOTICE_DELAY: Duration = Duration::from_secs(5);
 
 /// Time without a heartbeat of the coordinator, while the store answers, after which the coordinator counts as lost.
@@ -78,7 +78,7 @@ enum MemberState {
     CheckDuplicate,
     /// Writes the arrival.
     Arrive,
-    /// Checks that the arrival in the store is that of this process.
+    /// Checks that the arrival in the store was written by this process.
     Verify,
     Log,
     Over,
@@ -174,7 +174,7 @@ impl Member {
         if self.state == MemberState::Over {
             return asks;
         }
-        // Don't write an empty log before all shards have arrived, because it is not read before.
+        // Don't write an empty log before all shards have arrived: the coordinator does not read logs before that.
         let idle = self.state == MemberState::Log && !self.orders.connect && self.is_written();
         if self.log_slot.is_due(now) && !idle {
             let name = objects::arrival_object(self.arrival.shard);
@@ -267,7 +267,7 @@ impl Member {
                 self.state = MemberState::Arrive
             }
             (MemberState::Verify, StoreResponse::Missing) => {
-                // Retry, because some stores need a while until a written object can be read.
+                // Retry, because in some stores an object can be read only some time after it was written.
                 next = now + RETRY_DELAY;
             }
             (MemberState::Arrive, StoreResponse::Done | StoreResponse::Exists) => {

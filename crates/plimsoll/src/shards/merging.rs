@@ -10,7 +10,7 @@ use super::objects::{Orders, RunManifest};
 use crate::load::multiprocess::aggregation::IntervalAggregator;
 use crate::load::multiprocess::wire::{ClockOffset, ShardMessage};
 
-/// Merger of the logs of a run's shards.
+/// Merger of the logs that a run's shards write, with the state of each shard.
 pub(super) struct LogMerger {
     header: RunHeader,
     pub(super) aggregator: IntervalAggregator,
@@ -44,7 +44,7 @@ impl LogMerger {
         self.shards[shard as usize].state.is_some()
     }
 
-    /// Returns why the shard did not complete its share; `None` if it did, or has not ended.
+    /// Returns why the shard did not complete its share of the load; `None` if it did, or if it has not ended.
     pub(super) fn problem(&self, shard: u32) -> Option<&str> {
         self.shards[shard as usize].reason.as_deref()
     }
@@ -53,7 +53,7 @@ impl LogMerger {
         self.shards[shard as usize].offset
     }
 
-    /// Adds a message of the shard's log. `orders` shows whether a stop had been ordered.
+    /// Adds a message of the shard's log. `orders`, the coordinator's orders so far, shows whether a stop was ordered.
     pub(super) fn add_message(&mut self, shard: u32, message: ShardMessage, orders: &Orders) {
         let one = &mut self.shards[shard as usize];
         if one.state.is_some() {
@@ -108,7 +108,7 @@ impl LogMerger {
         self.aggregator.intervals.mark_ended(shard as usize);
     }
 
-    /// Marks the shard as lost.
+    /// Marks the shard as lost for the reason `why`.
     pub(super) fn mark_lost(&mut self, shard: u32, why: String) {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Lost);

@@ -190,9 +190,9 @@ impl ShardRun<'_> {
         }
     }
 
-    /// Coordinates the run while another thread runs shard 0's own load. `conclude` gets a function that runs the load
-    /// on all shards; it writes the run directory and judges the run. `exit` returns the exit code of all shards for
-    /// the result of `conclude`.
+    /// Coordinates the run while another thread runs shard 0's own load. `conclude` is called with a function that runs
+    /// the load on all shards; it writes the run directory and judges the run. `exit` is called with the result of
+    /// `conclude`, and returns the exit code of all shards.
     fn run_as_leader<T>(
         &self,
         conclude: impl FnOnce(&mut RunLoad<'_>) -> Result<T, Failure>,
@@ -347,7 +347,7 @@ impl ShardRun<'_> {
         multiprocess::run(load, place, self.process, stop, observe)
     }
 
-    /// Prints what this shard is doing, unless progress is hidden.
+    /// Prints the activity `doing` of this shard, unless progress is hidden.
     fn print_status(&self, doing: &str) {
         if self.process.progress != crate::screen::progress::ProgressStyle::None {
             let shard = self.identity.shard;
@@ -416,7 +416,8 @@ fn wait_for_end(rendezvous: &MemberHandle, should_stop: impl Fn() -> bool) -> Op
     })
 }
 
-/// Waits for an event for which `wanted` returns a value, and returns that value; `None` if `tired` returns true first.
+/// Waits for an event for which `wanted` returns a value, and returns that value; returns `None` if `tired` returns
+/// true first.
 fn wait<T>(
     rendezvous: &MemberHandle,
     tired: impl Fn() -> bool,

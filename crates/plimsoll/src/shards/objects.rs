@@ -9,16 +9,17 @@
 //! RUN-ID/stop-request.json              stop request; written by an observer
 //! ```
 //!
-//! A series of loads, such as the trials of a search, has one folder per load, and announcements of the next load:
+//! A series of loads, such as the trials of a search, has a folder for each load, and objects that announce the next
+//! load:
 //!
 //! ```text
 //! RUN-ID/steps/00002.json               the second load, or that there is none; written once by the coordinator
 //! RUN-ID/00002/head.json                objects of its run, as above
 //! ```
 //!
-//! Every object except the orders is written once, and fields of orders are set but never reset, so repeated requests
-//! and lost answers do no harm. A log consists of the messages that a process of a multi-process load writes to its
-//! pipe ([`crate::load::multiprocess::wire`]), divided into compressed parts.
+//! Every object except the orders is written once, and fields of the orders are set but never reset, so repeated
+//! requests and lost answers do no harm. A log consists of the messages that a process of a multi-process load writes
+//! to its pipe ([`crate::load::multiprocess::wire`]), divided into compressed parts.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ pub(super) fn shard_from_arrival(name: &str) -> Option<u32> {
     name.strip_suffix(".json")?.parse().ok()
 }
 
-/// Returns the name of the object that a shard writes if it can't take part.
+/// Returns the name of the object that a shard writes if it can't take part in the run.
 pub(super) fn withdrawal_object(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}{WITHDRAWN_SUFFIX}")
 }
@@ -126,7 +127,8 @@ pub(super) struct Arrival {
     pub(super) digests: RunDigests,
 }
 
-/// The announcement of a shard that does not take part, because it failed or was stopped before all shards had arrived.
+/// The announcement of a shard that does not take part in the run, because it failed or was stopped before all shards
+/// had arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Withdrawal {
     pub(super) reason: String,
@@ -156,7 +158,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Returns orders for a run that ended before its load started.
+    /// Returns orders that announce the result of a run that ended before its load started.
     pub(super) fn with_result(ended: RunResult) -> Orders {
         Orders {
             beat: 1,
@@ -166,7 +168,7 @@ impl Orders {
     }
 }
 
-/// Result of a run, which shard 0 announces to the other shards.
+/// The result of a run, which shard 0 announces to the other shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunResult {
     pub(crate) exit: u8,

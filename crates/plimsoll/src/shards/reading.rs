@@ -38,14 +38,14 @@ const MAX_FAILURES: u32 = 5;
 /// How often to poll for new log parts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Flags that name a run in a rendezvous.
+/// Flags that name a run in a rendezvous, which is the folder or object store that its shards share.
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
-    /// The --rendezvous that the shards have.
+    /// The value of --rendezvous that the shards were started with.
     #[arg(value_name = "URL")]
     pub(crate) rendezvous: String,
 
-    /// The run's name there [default: the only one].
+    /// The run's name in the rendezvous [default: the only run].
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<String>,
 
@@ -207,7 +207,7 @@ impl LogReader {
                             "rendezvous: {part}: {problem}"
                         )));
                     }
-                    // Request the part again in the next round.
+                    // Read the part again at the next poll.
                     StoreResponse::Failed { .. } => {
                         parts += 1;
                         *failures += 1;
@@ -301,7 +301,7 @@ pub(crate) fn merge(
     execution::report_merged_run(&merged, &dir, screen, made)
 }
 
-/// Whether a watched run is also requested to stop.
+/// Whether `plimsoll watch` only shows a run, or also requests it to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchMode {
     Observe,
@@ -312,7 +312,7 @@ pub(crate) enum WatchMode {
 /// Shows a run's progress until it has ended.
 ///
 /// # Errors
-/// When there is no such run, it was aborted, or its coordinator has stopped writing.
+/// When there is no such run, when it was aborted, or when its coordinator (shard 0) has stopped writing.
 pub(crate) fn watch(
     run: &RunFlags,
     watching: WatchMode,
@@ -369,8 +369,8 @@ pub(crate) fn watch(
     }
 }
 
-/// Asks the user, who has pressed Ctrl-C, whether to stop the run. Returns false without a terminal, and if Ctrl-C is
-/// pressed again.
+/// Asks the user, who has pressed Ctrl-C, whether to stop the run. Returns false if there is no terminal to ask on, or
+/// if Ctrl-C is pressed again.
 fn ask_whether_to_stop(process: &ProcessContext) -> bool {
     const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {

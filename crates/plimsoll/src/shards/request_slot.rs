@@ -1,4 +1,5 @@
-//! Paces store requests of one kind: one request at a time, retried with backoff after a failure.
+//! Decides when requests of one kind are sent to the store (the folder or object store that shards share): one request
+//! at a time, retried with backoff after a failure.
 //!
 //! Invariant: at most one request of each kind is in flight, so writes can't overtake each other. This module reads no
 //! clock.

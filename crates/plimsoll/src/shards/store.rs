@@ -87,7 +87,7 @@ pub(super) struct RendezvousStore {
     host: Option<Arc<StoreHost>>,
 }
 
-/// The role of a shard.
+/// The role of a shard in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardRole {
     /// Shard 0, the coordinator.
@@ -169,13 +169,13 @@ impl RendezvousStore {
         }
     }
 
-    /// Returns whether this process serves the store.
+    /// Returns whether this process serves the store to other shards over TCP.
     pub(super) fn is_served(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Keeps serving after the end of the run. Returns once `others` peers have connected and disconnected, after
-    /// `patience`, or on an immediate stop request. Returns immediately if this process does not serve the store.
+    /// Keeps serving after the end of the run. Returns once `others` peers have connected and disconnected, after the
+    /// time `patience`, or on an immediate stop request. Returns immediately if this process does not serve the store.
     pub(super) fn wait_for_peers_to_finish(
         &self,
         others: u32,
@@ -263,7 +263,7 @@ impl StoreRequest {
         }
     }
 
-    /// Puts the folder `base` in front of the request's name, which makes it relative to the store's root.
+    /// Puts the folder `base` in front of the name in the request, so that the name is relative to the store's root.
     fn with_base(mut self, base: &Path) -> StoreRequest {
         let (StoreRequest::Put { name, .. } | StoreRequest::Get(name) | StoreRequest::List(name)) =
             &mut self;
@@ -278,7 +278,7 @@ fn join_path(base: &Path, name: &str) -> Path {
     base.parts().chain(name.parts()).collect()
 }
 
-/// Opens the folder or bucket at `url`; returns it with the path of the rendezvous within it.
+/// Opens the folder or bucket at `url`; returns the opened store and the path of the rendezvous in it.
 fn open_backend(url: &str) -> Result<(StoreBackend, String), Failure> {
     let wrong = |problem: String| {
         Failure::usage(
@@ -341,8 +341,8 @@ async fn answer_request(store: &dyn ObjectStore, base: &Path, ask: StoreRequest)
             let (name, payload) = (at(&name), PutPayload::from(bytes));
             let put = store.put_opts(&name, payload.clone(), PutOptions::from(mode));
             match put.await {
-                // This store can't create without overwriting, so overwrite. Callers check for the object before, which
-                // leaves a small race.
+                // This store does not support creating without overwriting, so overwrite. Callers check beforehand that
+                // the object does not exist, which leaves a small race.
                 Err(object_store::Error::NotImplemented { .. }) => {
                     store.put(&name, payload).await.map(|_| StoreResponse::Done)
                 }
@@ -391,7 +391,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse>
         let path = store
             .path_to_filesystem(&parts[..length].iter().cloned().collect())
             .map_err(|e| refused(chain(&e)))?;
-        // Accept missing files, which the store reports.
+        // Accept a missing file: the store reports it.
         let Ok(found) = std::fs::symlink_metadata(&path) else {
             return Ok(());
         };

@@ -24,8 +24,8 @@ pub(crate) struct PipedChild {
 }
 
 impl PipedChild {
-    /// Starts the process. A separate thread calls `heard` with each line that the process prints, until `heard`
-    /// returns false, and finally with `None`.
+    /// Starts the process. A separate thread calls `heard` with each line that the process prints, until the output
+    /// ends or `heard` returns false, and then once with `None`.
     ///
     /// # Errors
     /// When it can't be started.

@@ -7,8 +7,8 @@ use crate::failure::Failure;
 /// Minimum limit of file descriptors: the number that a process needs before its first connection.
 const MIN_OPEN_FILES: u64 = 32;
 
-/// Raises the soft limit to the hard limit. If the system refuses, that is not an error here: code that runs out of
-/// descriptors later reports it.
+/// Raises the soft limit to the hard limit. It is not an error if the system refuses: code that later runs out of
+/// descriptors reports that.
 ///
 /// # Errors
 /// When the limit is below [`MIN_OPEN_FILES`].

@@ -1,9 +1,9 @@
 //! Restricts the CPU features that the cryptographic library uses.
 //!
 //! AVX-512 is fast for large TLS records, but slow for small ones: after a pause the AVX-512 units take about 20 µs to
-//! power up, while encrypting a small record takes less than 1 µs. A relay with few calls per second has that delay for
-//! every record. AWS-LC reads its CPU mask from an environment variable when it is loaded, so the process re-executes
-//! itself with that variable set.
+//! power up, while encrypting a small record takes less than 1 µs. A relay with few calls per second would incur that
+//! delay for every record. AWS-LC reads its CPU mask from an environment variable when it is loaded, so the process
+//! re-executes itself with that variable set.
 
 /// Environment variable with AWS-LC's CPU mask.
 #[cfg(target_arch = "x86_64")]

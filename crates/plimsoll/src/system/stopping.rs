@@ -1,6 +1,7 @@
 //! Handles signals. The first SIGINT or SIGTERM requests a graceful stop, the second an immediate stop, and the third
-//! exits. SIGHUP reloads files. SIGXFSZ is caught, so that the write fails with an error instead. In child processes
-//! of this program, the end of standard input is a stop request, too.
+//! exits. SIGHUP reloads files. SIGXFSZ is caught, so that a write beyond the file size limit fails with an error
+//! instead of killing the process. In child processes of this program, the end of standard input is a stop request,
+//! too.
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,7 +21,7 @@ use crate::screen::defects;
 use crate::screen::live;
 use crate::system::threads;
 
-/// How a process must stop.
+/// The way in which a process must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownMode {
     Graceful,
@@ -62,8 +63,8 @@ fn call_handler(wished: &Mutex<impl FnMut(ShutdownMode)>, wish: ShutdownMode) {
     wished(wish);
 }
 
-/// Calls `wished` on a separate thread for the first two signals. With [`STOP_WITH_INPUT_VARIABLE`], the end of
-/// standard input counts as a first signal.
+/// Calls `wished` on a separate thread for the first two signals. If [`STOP_WITH_INPUT_VARIABLE`] is set, the end of
+/// standard input counts as the first signal.
 ///
 /// # Errors
 /// When the handlers can't be installed.
@@ -78,8 +79,8 @@ pub(crate) const STOPPING_NOTICE: &str =
 /// Future that completes when a server must stop.
 pub(crate) type StopFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs `serve` on `workers` threads until it returns. The first signal prints `report` and completes the future that
-/// `serve` gets; the second signal ends the process.
+/// Runs `serve` on `workers` threads until it returns. At the first signal, `report` is printed, and the future that
+/// was passed to `serve` completes; the second signal ends the process.
 ///
 /// # Errors
 /// When `serve` fails, or handlers or threads can't be created.

@@ -31,7 +31,8 @@ pub(super) struct OtlpSignal {
     pub(super) flag: &'static str,
     /// Default path of the collector's URL.
     path: &'static str,
-    /// Environment variables of OpenTelemetry exporters; the variable for this signal only is the first.
+    /// Environment variables of OpenTelemetry exporters: first the variable for this signal only, then the variable for
+    /// all signals.
     headers_variables: [&'static str; 2],
     protocol_variables: [&'static str; 2],
 }
@@ -74,12 +75,12 @@ enum OtlpEncoding {
     Json,
 }
 
-/// The answer of a collector that has accepted a request only partially.
+/// The rejection of some of a request's items by a collector that accepted the others.
 #[derive(Debug)]
 pub(super) struct PartialRefusal {
     /// The number of rejected data points or spans.
     pub(super) rejected: u64,
-    /// The collector's message, with its URL.
+    /// The collector's message, preceded by the collector's URL.
     pub(super) reason: String,
 }
 
@@ -93,8 +94,8 @@ pub(super) struct OtlpCollector {
 }
 
 impl OtlpCollector {
-    /// Creates a collector of `signal`. `typed` are header fields (`NAME: VALUE`), which take precedence over header
-    /// fields from the environment.
+    /// Creates a collector of `signal`. `typed` are the header fields (`NAME: VALUE`) from flags, which take precedence
+    /// over those from the environment.
     ///
     /// # Errors
     /// When `url` or a header field is invalid, or the environment requests an unsupported protocol.
@@ -232,7 +233,8 @@ impl OtlpCollector {
     /// everything.
     ///
     /// # Errors
-    /// Returns a description of the body if it is not an answer of a collector, such as a login page with status 200.
+    /// Returns a description of the body if it does not come from a collector, for example if it is a login page with
+    /// status 200.
     fn partial_success(
         &self,
         kind: Option<&str>,
@@ -262,7 +264,7 @@ impl OtlpCollector {
         }
     }
 
-    /// Returns the printable text of an answer, with header values masked, which a collector may repeat.
+    /// Returns the printable text of an answer. Header values are masked, because a collector may repeat them.
     fn printable_text(&self, answer: &[u8]) -> String {
         let text = String::from_utf8_lossy(answer);
         let is_text = |c: char| !c.is_control() && c != char::REPLACEMENT_CHARACTER;

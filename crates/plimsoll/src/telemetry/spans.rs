@@ -28,7 +28,7 @@ pub(crate) const SPANS_FLAG: &str = SPANS_SIGNAL.flag;
 /// The flag that exports spans.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SpanFlags {
-    /// Write spans of the slowest calls, and of the sample, as OTLP JSON lines ("-": stdout), or post them to an OTLP
+    /// Write spans of the slowest and the sampled calls as OTLP JSON lines ("-": stdout), or post them to an OTLP
     /// collector.
     #[arg(long, value_name = "FILE|URL", help_heading = "Output")]
     spans: Option<String>,
@@ -49,7 +49,7 @@ impl SpanFlags {
     /// Checks the URL of the collector before a load.
     ///
     /// # Errors
-    /// When the URL is invalid, or environment variables for the collector are.
+    /// When the URL, or an environment variable for the collector, is invalid.
     pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
         self.collector().map_or(Ok(()), |url| {
             OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment).map(drop)
@@ -152,7 +152,8 @@ fn post(url: &str, runs: &[Run], environment: &Environment) -> Result<(), Failur
     })
 }
 
-/// Posts one request after another. Returns the first rejection as an error, but only after posting all requests.
+/// Posts the requests one after another. If any is rejected, returns the first rejection as an error after posting all
+/// of them.
 async fn post_all(
     collector: &OtlpCollector,
     requests: &[SpansRequest],
@@ -169,7 +170,7 @@ async fn post_all(
         counts.accepted += all - rejected;
         match partial {
             Some(partial) if rejected > 0 => drop(refusal.get_or_insert(partial)),
-            // A message without rejected spans is a warning.
+            // No spans were rejected, so the collector's message is only a warning.
             Some(partial) => console::notice(format_args!("{SPANS_FLAG}: {}", partial.reason)),
             None => {}
         }

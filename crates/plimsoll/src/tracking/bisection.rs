@@ -19,7 +19,7 @@ use crate::load::documents::OutputDirs;
 use crate::load::execution;
 use crate::screen::console;
 
-/// Factor by which the second comparison of a commit lasts longer, if the first comparison was undecided.
+/// Factor by which the time for the second comparison of a commit exceeds that for the first, which was undecided.
 const RETRY_BUDGET_FACTOR: u32 = 2;
 
 /// A bisection, as requested on the command line.
@@ -47,8 +47,8 @@ struct CommitBisection<'a> {
     is_interrupted: bool,
 }
 
-/// Bisects the range. `save` is called with the state of the search after each step. Returns the search, and whether
-/// the user interrupted it.
+/// Bisects the range. `save` is called with the state of the search after each step. Returns the state of the search,
+/// and whether the user interrupted it.
 ///
 /// # Errors
 /// When the good or the bad commit can't be built or started, or when git or `save` fails.
@@ -202,7 +202,7 @@ impl CommitBisection<'_> {
                 TrackJudgement::Undecided => CommitFinding::Undecided,
             };
             comparisons.push(comparison);
-            // A longer comparison does not help if the versions fail differently.
+            // A longer comparison does not help if the versions fail different shares of calls.
             if outcome != CommitFinding::Undecided || self.is_interrupted || is_hopeless {
                 break;
             }

@@ -35,7 +35,7 @@ pub(crate) struct GitRepository {
     pub(crate) prefix: PathBuf,
 }
 
-/// A version to build.
+/// A commit to build, with or without the uncommitted changes on top of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GitCommit {
     /// The full commit id.
@@ -192,7 +192,7 @@ impl GitRepository {
             .top
             .join(self.run_git_checked(&["rev-parse", "--git-path", "index"])?);
         if own.exists() {
-            // Copy the user's index, which tells git what files have not changed and need not be read.
+            // Copy the user's index, which tells git which files have not changed and need not be read.
             std::fs::copy(own, &index).map_err(failed)?;
         }
         let git = |words: &[&str]| {
@@ -305,11 +305,11 @@ impl GitRepository {
     }
 }
 
-/// Which parents of merge commits are followed.
+/// The parents of merge commits that a search for commits follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeAncestry {
     AllParents,
-    /// Only first parents, which are the history of the branch that others were merged into.
+    /// Only first parents, which form the history of the branch that other branches were merged into.
     FirstParents,
 }
 

@@ -27,7 +27,7 @@ use crate::settings::problems::PlanSource;
 /// Maximum duration of a comparison's load if neither plan nor flag sets one.
 pub(super) const DEFAULT_BUDGET: Duration = Duration::from_secs(180);
 
-/// A version that is ready to be started.
+/// A version of the service that is ready to be started.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedVersion {
     pub(crate) version: TrackedVersion,
@@ -60,7 +60,7 @@ impl PreparedVersion {
     }
 }
 
-/// Compares pairs of versions; has the settings that all comparisons of a command share.
+/// Comparer of pairs of versions, with the settings that all comparisons of a command share.
 pub(crate) struct VersionComparer<'a> {
     /// The load and the ladder's options. The target's address is filled in for each version.
     pub(crate) spec: Spec,
@@ -255,7 +255,7 @@ pub(crate) fn redact_command(command: &str) -> String {
         compiled.collect::<Result<_, _>>().ok()
     });
     let Some(secrets) = SECRET_PATTERNS.as_ref() else {
-        // The patterns are constant and compile. If they did not, show nothing.
+        // The patterns are constants that compile. If one did not, show no part of the command.
         return "***".to_owned();
     };
     let masked = redaction::mask_urls(command).into_owned();

@@ -1,4 +1,4 @@
-//! Builds each commit once, in a separate work tree, which is removed afterwards.
+//! Builds each commit once, in a separate git work tree, which is removed afterwards.
 
 use std::collections::BTreeMap;
 use std::fs::File;

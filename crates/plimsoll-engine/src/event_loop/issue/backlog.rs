@@ -11,7 +11,7 @@ pub(crate) struct Backlog {
     pub(super) second: Option<Arrival>,
     pub(super) rest: ArrivalIter,
     pub(super) length: u64,
-    /// Upper bound of the delay, in nanoseconds, that the generator itself added to one of these calls.
+    /// Upper bound of the delay, in nanoseconds, that the generator itself added to any of these calls.
     pub(super) late_ns: u64,
 }
 
@@ -25,7 +25,7 @@ impl Backlog {
         start.plus_nanos(self.head.at)
     }
 
-    /// Returns an upper bound of the delay that the generator itself added to one of these calls, in nanoseconds.
+    /// Returns an upper bound of the delay that the generator itself added to any of these calls, in nanoseconds.
     pub(crate) fn late_ns(&self) -> u64 {
         self.late_ns
     }

@@ -32,7 +32,7 @@ enum Membership {
     Descendants,
     /// The initial processes and those of their descendants that have one of these sockets open, by inode number.
     Listeners(HashSet<u64>),
-    /// All processes of a control group, whose usage as a whole counts instead of theirs.
+    /// All processes of a control group. The usage of the group is reported instead of the sum over its processes.
     Group(Cgroup),
 }
 
@@ -41,8 +41,8 @@ impl WatchedProcesses {
         WatchedProcesses { pids, membership }
     }
 
-    /// Returns the processes of a control group. CPU time and memory are those of the group, which include processes
-    /// that have ended or will be started later.
+    /// Returns the processes of a control group. CPU time and memory are measured for the whole group, including
+    /// processes that have ended or will be started later.
     pub fn for_cgroup(group: Cgroup) -> WatchedProcesses {
         WatchedProcesses {
             pids: group.pids(),
@@ -106,8 +106,8 @@ impl WatchedProcesses {
         (!pids.is_empty()).then(|| WatchedProcesses::new(pids, membership))
     }
 
-    /// Adds processes that watched processes have started since, and removes those that have ended, unless all have.
-    /// Returns whether that changed the set.
+    /// Adds processes that watched processes have started since the last call, and removes those that have ended,
+    /// unless all have ended. Returns whether that changed the set.
     pub fn refresh(&mut self) -> bool {
         let sockets = match &self.membership {
             Membership::Fixed | Membership::Group(_) => return false,
@@ -137,7 +137,7 @@ impl WatchedProcesses {
         true
     }
 
-    /// Watches these processes, which need not exist.
+    /// Makes `pids` the set of watched processes; they need not exist.
     #[cfg(test)]
     pub(super) fn keep_only(&mut self, pids: &[i32]) {
         self.pids = pids.to_vec();
@@ -187,7 +187,7 @@ fn group_usage(group: &Cgroup) -> Option<ProcessResources> {
     let present = present.reduce(ProcessResources::plus).unwrap_or_default();
     Some(ProcessResources {
         cpu_ns: used.cpu_us * 1000,
-        // The unit does not matter, since only the ratio of the two is used.
+        // The unit of `user_ticks` and `system_ticks` does not matter, since only their ratio is used.
         user_ticks: used.user_us,
         system_ticks: used.system_us,
         rss_bytes: used.memory_bytes.unwrap_or(present.rss_bytes),
@@ -245,7 +245,7 @@ fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
     let local = procfs::net::unix()
         .into_iter()
         .flatten()
-        // Accepted sockets have the name of their listener, but the state of a connected socket.
+        // Accepted sockets have the same name as their listener, but are in the state of a connected socket.
         .filter(|entry| matches!(entry.state, UnixState::UNCONNECTED))
         .filter(|entry| entry.path.as_ref().is_some_and(|path| unix.contains(path)))
         .map(|entry| entry.inode);

@@ -1,4 +1,4 @@
-//! What a user's call needs of its connection: any, a new one, or the one that an earlier call has opened.
+//! Provides the connection that a user's call needs: any, a new one, or the one that an earlier call has opened.
 
 use plimsoll_model::{Outcome, Recorder, Time};
 
@@ -8,7 +8,7 @@ use crate::script::ScriptContext;
 use crate::script::scenario::{ConnectionNeed, Scenario};
 
 impl<D: Driver> UserLink<D> {
-    /// Forgets the connection, and its driver unless that can still answer calls.
+    /// Forgets the lost connection. Also drops its driver, unless the driver can still answer calls.
     pub(super) fn on_ready_connection_lost(&mut self) {
         self.driver = self.driver.take().filter(Driver::outlives_connection);
         self.is_connecting = false;
@@ -29,7 +29,8 @@ impl<C: Scenario> User<C> {
         }
     }
 
-    /// Returns the outcome and the text of the current call if it needs a connection that no earlier call has opened.
+    /// Returns the outcome and the error message of the current call if it needs a connection that no earlier call has
+    /// opened.
     pub(super) fn missing_connection(&self) -> Option<(Outcome, String)> {
         let scenario = &self.shared.scenario;
         let needs_open = scenario.connection_need(&self.memory) == ConnectionNeed::Open;

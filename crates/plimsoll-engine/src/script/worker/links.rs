@@ -109,7 +109,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = false;
         for _ in 0..MAX_READS_PER_EVENT {
-            // A script may close its connection, or end, in response to any bytes.
+            // A script may close its connection, or end, in response to any bytes, so the connection is looked up
+            // before each read.
             let connection = match self.find_connection(ready.token) {
                 Some(index) => self.connections[index as usize].as_mut(),
                 None => None,

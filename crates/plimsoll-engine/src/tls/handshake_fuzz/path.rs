@@ -1,5 +1,5 @@
-//! A path between the ends of a fuzzed TLS conversation, Plimsoll's own and one of rustls, that changes the
-//! segmentation: it decrypts each record with the secrets that the rustls end logs, and encrypts its content again in
+//! The path between the two ends of a fuzzed TLS conversation, one of Plimsoll and one of rustls. The path changes the
+//! segmentation: it decrypts each record with the secrets that the rustls end logs, and encrypts the content again in
 //! records of other sizes.
 
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ impl<'a> ByteSource<'a> {
         }
     }
 
-    /// Creates a source that uses two of `bytes` per choice, and zeros after the last.
+    /// Creates a source that uses two of `bytes` for each choice. After the last byte, every choice is 0.
     pub fn from_bytes(bytes: &'a [u8]) -> ByteSource<'a> {
         let mut pairs = bytes.chunks_exact(2);
         ByteSource::new(move || {
@@ -61,7 +61,7 @@ impl<'a> ByteSource<'a> {
         usize::from((self.next)()) % most
     }
 
-    /// Chooses a size distribution between 1 and `most`.
+    /// Chooses a distribution of sizes between 1 and `most`.
     fn choose_sizes(&mut self, most: usize) -> SizePolicy {
         let bound = [1, 7, 100, 600, 5_000, most][self.choose_below(6)];
         SizePolicy::UpTo { bound, most }
@@ -199,7 +199,7 @@ impl<'a> PathDirection<'a> {
         self.opening.is_some()
     }
 
-    /// Returns the same messages in records of other sizes, as far as they can be decrypted yet.
+    /// Returns the same messages in records of other sizes, as far as they can already be decrypted.
     fn resegment(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut cut = 0;

@@ -1,5 +1,5 @@
-//! Error messages for certificates that the TLS library rejects with messages that consist of identifiers of algorithms
-//! and purposes.
+//! Error messages for certificates that the TLS library rejects, where its own messages only contain the identifiers of
+//! algorithms and purposes.
 
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error, ExtendedKeyPurpose};

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::transport::descriptors::descriptor_limit;
 
-/// The local resource that is missing. The error message says what to do about it.
+/// The local resource that is exhausted or missing. The error message says what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalResourceError {
     /// File descriptors of this process.
@@ -97,7 +97,7 @@ impl LocalResourceError {
         }
     }
 
-    /// Replaces the error of a connection to `to` with a more precise one if the cause can be determined.
+    /// Replaces the error of connecting to `to` with a more precise one if the cause can be determined.
     pub fn refine_connect_error(error: io::Error, to: SocketAddr) -> io::Error {
         let shortage = match Errno::from_io_error(&error) {
             Some(Errno::ADDRNOTAVAIL) => LocalResourceError::probe_address(to),
@@ -170,7 +170,8 @@ impl LocalResourceError {
             .and_then(LocalResourceError::from_io_error)
     }
 
-    /// Replaces the error of a socket that was not connected yet with a more precise one; it is always a local error.
+    /// Replaces the error of a socket that was not connected yet with a more precise one. Every error of an unconnected
+    /// socket has a local cause.
     pub(crate) fn refine_socket_error(error: io::Error) -> io::Error {
         match (
             LocalResourceError::from_io_error(&error),

@@ -311,7 +311,7 @@ impl SpinWindow {
     }
 
     fn add_oversleep(&mut self, nanos: u64) {
-        // Preemptions are ignored: allowing for them would cost CPU time without any benefit.
+        // Longer oversleeps are preemptions and are ignored: allowing for them would cost CPU time without any benefit.
         if nanos < 500_000 {
             let error = nanos as f64 - self.mean_ns;
             self.mean_ns += 0.05 * error;

@@ -28,7 +28,7 @@ mod conditions;
 
 pub use conditions::NetworkConditions;
 
-/// An identifier of a connection, for the server.
+/// The server's identifier of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SimulatedPeer(pub u64);
 
@@ -37,7 +37,7 @@ pub struct SimulatedPeer(pub u64);
 pub enum ServerAction {
     /// Send bytes to the client.
     Send(Vec<u8>),
-    /// Call [`SimulatedServer::on_timer`] with `tag` after a while.
+    /// Call [`SimulatedServer::on_timer`] with `tag` after the delay `after`.
     Timer {
         /// Delay until the call.
         after: Duration,
@@ -122,7 +122,7 @@ struct SimulatedConnection {
     inbox: VecDeque<u8>,
     /// Arrival times of the inbox's bytes, each with the number of bytes, oldest first.
     arrivals: VecDeque<(Time, usize)>,
-    /// Number of bytes from which on the socket is readable; 0 has the same effect as 1.
+    /// Minimum number of bytes in the inbox for which the socket is readable; 0 has the same effect as 1.
     low_water: usize,
     /// Number of bytes that were written and have not reached the server.
     outbound: usize,
@@ -484,7 +484,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
     fn set_low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
-            // Linux re-evaluates readiness at once.
+            // Readiness is re-evaluated at once, as in Linux.
             self.schedule(self.now, socket.0, NetworkEvent::ReadinessChanged);
         }
     }

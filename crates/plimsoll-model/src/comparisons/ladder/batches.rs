@@ -36,8 +36,8 @@ use differences::{cpu_difference, p50_difference, p99_difference};
 pub use replicates::MIN_REPLICATES;
 use replicates::mean;
 
-/// Default calls in a batch. A server that is called a third as often sleeps more deeply, so batches of single calls
-/// cost more; from about twenty calls on the cost is stable.
+/// Default calls in a batch. In shorter batches the server is idle for longer between calls, and wakes from a deeper
+/// sleep, so a call costs more; from about twenty calls on the cost is stable.
 pub const DEFAULT_BATCH_CALLS: u32 = 20;
 
 /// Calls at the start of a batch that do not count: the server may be asleep and caches cold.
@@ -169,9 +169,9 @@ impl RungMeasurement {
         RungMeasurement::extend(all, more);
     }
 
-    /// Ends a group of batches. A batch's client CPU time lasts until the worker's next batch, its server CPU time
-    /// until the next batch of any rung with the same server. `servers`: process ids of each rung's server, left empty
-    /// where other work of the server may be included.
+    /// Ends a group of batches. A batch's client CPU time is counted until the worker's next batch begins, and its
+    /// server CPU time until the next batch of any rung with the same server begins. `servers`: process ids of each
+    /// rung's server; empty if the server may do other work as well.
     pub fn end_batch_group(all: &mut [RungMeasurement], servers: &[&[i32]]) {
         let clock = |rung: usize| servers.get(rung).copied().unwrap_or_default();
         let own = |rung: usize| {
@@ -348,8 +348,8 @@ fn rounds_by_replicate(rungs: &[RungMeasurement]) -> Vec<Vec<usize>> {
 impl BatchesRecord {
     /// Computes the differences of every rung to the one below it and to the first.
     ///
-    /// `alpha`: error probability of all intervals together, including the `other_metrics` ones of metrics that are not
-    /// measured in batches. `seed`: the seed of the bootstrap.
+    /// `alpha`: error probability of all intervals together, including those of `other_metrics` further metrics, which
+    /// are not measured in batches. `seed`: the seed of the bootstrap.
     pub fn from_measurements(
         rungs: &[RungMeasurement],
         alpha: f64,
@@ -361,8 +361,8 @@ impl BatchesRecord {
             .map_or((0, 0), |r| (r.calls, r.discarded_calls));
         let rounds = rounds_by_replicate(rungs);
         let pairs: Vec<(usize, usize)> = LadderRecord::reported_pairs(rungs.len()).collect();
-        // `alpha` is half of the ladder's total error probability. Half of it is shared equally by all metrics; the
-        // other half goes to the main ones: half of that to the p50, half to the CPU time of both ends.
+        // `alpha` is half of the ladder's total error probability. Half of `alpha` is shared equally by all metrics, a
+        // quarter goes to the p50, and a quarter to the CPU time of both ends.
         let of_pair = alpha / pairs.len().max(1) as f64;
         let each = of_pair / (COMPARED_METRICS.len() + other_metrics) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);

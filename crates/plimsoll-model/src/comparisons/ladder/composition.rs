@@ -1,10 +1,10 @@
-//! Predicts the cost of a chain of layers from the costs of single layers.
+//! Predicts the cost of a chain of layers (such as TLS or a proxy) from the costs of single layers.
 //!
-//! A ladder whose first rung (variant) is the bare link, and whose other rungs add one layer each, is a price list. The
-//! work of layers adds up: a call passes each of them once, whatever the others are. Waiting times do not add up, so
-//! only medians and CPU time are predicted, no higher percentiles. Chains that were measured differ from the sums of
-//! their layers, because layers share wake-ups of cores, fill caches and batch calls: [`COMPOSITION_SHARE`] of a sum is
-//! added to its interval.
+//! A ladder whose first rung (variant) is the bare link without any layer, and whose other rungs add one layer each, is
+//! a price list. The work of layers adds up: a call passes each of them once, whatever the others are. Waiting times do
+//! not add up, so only medians and CPU time are predicted, no higher percentiles. Chains that were measured differ from
+//! the sums of their layers, because layers share wake-ups of cores, fill caches and batch calls: [`COMPOSITION_SHARE`]
+//! of a sum is added to its interval.
 
 use super::{AddedCost, LadderMetric, LadderRecord, Rung};
 use crate::statistics::paired::{PairedDifference, paired_difference};
@@ -33,7 +33,7 @@ pub struct PriceList<'a> {
 /// A layer of a price list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PricedLayer {
-    /// Its rung in the ladder.
+    /// The index of the rung that adds the layer.
     rung: usize,
     /// The names by which chains may call it, the shortest first.
     pub names: Vec<String>,
@@ -60,7 +60,7 @@ pub enum PriceError {
     /// The list has no layer of this name.
     #[error("`{name}` is not a layer of this list: it has {known}")]
     UnknownLayer {
-        /// The name, as typed.
+        /// The unknown name.
         name: String,
         /// The names of all layers.
         known: String,
@@ -131,7 +131,7 @@ impl<'a> PriceList<'a> {
         }
     }
 
-    /// Returns the cost of a rung compared with the first rung.
+    /// Returns the cost of a rung compared with the first rung, which is the bare link.
     fn layer_price(&self, rung: usize, metric: LadderMetric) -> Option<PairedDifference> {
         if metric == LadderMetric::SidecarCpu {
             // The first rung has no proxy, so the rung's own values are the difference.

@@ -7,7 +7,7 @@ use crate::metrics::measure::Count;
 use crate::objective::{self, ObjectiveResult, RunVerdict};
 use crate::runs::run::Run;
 
-/// One slice of a rung, which is a run of its own. Times are in µs. `None`: not known, or too few calls.
+/// One slice of a rung: a separate run. Times are in µs. `None`: not known, or too few calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SliceResult {
     /// Response time of calls that ended ok.
@@ -47,7 +47,7 @@ pub struct SliceResult {
     pub errors: u64,
     /// Whether the run's figures describe the target.
     pub valid: bool,
-    /// Whether the run is invalid for the sole reason that handshakes were full where the plan resumes sessions.
+    /// Whether full handshakes, although the plan resumes sessions, are the only problem that makes the run invalid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_resumed: bool,
     /// The verdict on the plan's objectives; left out where the plan has none.
@@ -66,7 +66,7 @@ pub struct SliceResult {
 /// Bytes that TCP carried in both directions, with the number of calls and connections that caused them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpTraffic {
-    /// Bytes of both directions.
+    /// Bytes carried in both directions together.
     pub bytes: u64,
     /// Calls that were sent, including the warm-up's.
     pub calls: u64,
@@ -99,14 +99,14 @@ impl TcpTraffic {
     }
 }
 
-/// Returns the share of calls that failed, 0 to 1; `None`: there were none.
+/// Returns the share of calls that failed, 0 to 1; `None`: no call ended.
 pub(super) fn failed_share(ok: u64, errors: u64) -> Option<f64> {
     let calls = ok + errors;
     (calls > 0).then(|| errors as f64 / calls as f64)
 }
 
 impl SliceResult {
-    /// Returns the share of calls that failed, 0 to 1; `None`: there were none, or not known.
+    /// Returns the share of calls that failed, 0 to 1; `None`: no call ended, or the counts are not known.
     pub(super) fn failed_share(&self) -> Option<f64> {
         failed_share(self.ok?, self.errors)
     }

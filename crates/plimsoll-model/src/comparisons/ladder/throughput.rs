@@ -1,6 +1,6 @@
-//! Divides the slices of a sweep. The time of each TLS configuration is split into short parts (runs or batches), in
-//! random order within rounds, so that a slow moment of the machine affects all configurations alike. A confidence
-//! interval is computed from the values of the parts.
+//! Divides the slices of a sweep, which compares the throughput of several TLS configurations. The time of each
+//! configuration is split into short parts (runs or batches), in random order within rounds, so that a slow moment of
+//! the machine affects all configurations alike. A confidence interval is computed from the values of the parts.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::statistics::paired::{min_pairs, paired_difference};
 /// values.
 pub const EXTRA_ROUNDS: usize = 4;
 
-/// Figures of a configuration that have an interval: throughput, and cryptography's share of CPU at both ends.
+/// Number of figures of a configuration that have an interval: throughput, and cryptography's share of CPU time at each
+/// end.
 const FIGURES_PER_CONFIGURATION: usize = 3;
 
 /// Minimum length of a part.
@@ -88,8 +89,8 @@ pub struct ThroughputSample {
 }
 
 impl SliceThroughput {
-    /// Sets the batches and the totals over them. The run's own totals are wrong here, because the run also spans the
-    /// batches of other configurations.
+    /// Sets the batches, and computes the totals from them. The totals of the run can't be used, because the run also
+    /// contains the batches of other configurations.
     pub fn set_batches(&mut self, turns: Vec<ThroughputSample>) {
         let cpu = |of: fn(&ThroughputSample) -> Option<f64>| turns.iter().map(of).sum();
         self.elapsed_s = turns.iter().map(|turn| turn.elapsed_s).sum();
@@ -120,7 +121,7 @@ impl SliceThroughput {
 /// simultaneous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IntervalEstimate {
-    /// The value in the figure's own unit.
+    /// The value, in the unit of the figure.
     pub value: f64,
     /// The bounds of the interval; `None`: too few parts.
     pub interval: Option<[f64; 2]>,

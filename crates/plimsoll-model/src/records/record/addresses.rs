@@ -16,7 +16,7 @@ pub struct AddressCounts {
     pub errors: u64,
     /// Connections that were established.
     pub connections: u64,
-    /// Attempts to connect that failed, or lost the race against another address.
+    /// Attempts to connect that failed, or were given up because another address connected first.
     pub connect_failures: u64,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// CPU time that client and server had used when a batch began, in nanoseconds since some moment before the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchStart {
-    /// The batch's number among the load's own, from 0.
+    /// The batch's number, from 0, among the batches of this load.
     #[serde(alias = "turn")]
     pub batch: u64,
     /// CPU time of the worker's thread.

@@ -17,7 +17,7 @@ use crate::rows::template::TraceId;
 /// Maximum number of calls in a sample.
 pub const MAX_SAMPLED_CALLS: usize = 1_000;
 
-/// Makes ranks independent of other random numbers from the same plan's seed.
+/// A constant that makes the ranks independent of other random numbers that are drawn from the same seed.
 const RANK_KEY: u64 = 0x7370_616e_735f_7261;
 
 /// A call of the sample.
@@ -68,7 +68,7 @@ impl SampledCalls {
     }
 }
 
-/// Chooses one worker's part of the sample.
+/// A sampler that chooses one worker's part of the sample.
 #[derive(Clone, Debug)]
 pub struct CallSampler {
     key: u64,

@@ -1,4 +1,4 @@
-//! Counts the tokens of answers with a tokenizer file, after the worker has passed the interval on.
+//! Counts the tokens of answers with the plan's tokenizer, in another thread than the worker that received them.
 
 use super::RecordedInterval;
 use crate::metrics::measure::Count;

@@ -8,7 +8,7 @@ use crate::{ConnectPhases, Outcome};
 /// A call whose request carried trace ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedCall {
-    /// Time from when the call was due to its end, in nanoseconds, as the next two fields.
+    /// Time from when the call was due to its end, in nanoseconds like the next two fields.
     pub response_ns: u64,
     /// Time from its actual send to its end.
     pub service_ns: u64,

@@ -130,7 +130,7 @@ fn find_client(before: &str) -> Option<&str> {
 }
 
 /// Returns when an AWS load balancer received the request: the 22nd field, after the ARN of the certificate. The first
-/// time in the line can't be used, because it is that of the answer.
+/// time in the line can't be used, because it is the time of the answer.
 fn request_creation_time(line: &str) -> Option<&str> {
     let (_, behind) = line.split_once("\"Root=")?;
     let mut times = behind

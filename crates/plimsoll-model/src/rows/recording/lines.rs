@@ -58,20 +58,20 @@ const COLUMN_SYNONYMS: [(&str, &[&str]); 6] = [
 
 const METHOD_COLUMN: &str = "method";
 
-/// Columns of requests that may be missing in JSON lines, where they are taken as empty.
+/// Columns of requests that JSON lines may lack; they are then empty.
 const OPTIONAL_COLUMNS: [&str; 2] = ["headers", "body"];
 
 /// A reader of a file's lines.
 pub(super) struct RecordingLines<'a> {
     source: LineSource<'a>,
-    /// Names of the columns; for JSON lines those of the first valid line.
+    /// Names of the columns. For JSON lines, the columns of the first valid line.
     names: Vec<String>,
     time_column: Option<String>,
-    /// The first JSON line that lacks each column, numbered from 1.
+    /// For each column, the number (from 1) of the first JSON line that lacks it.
     lacking: Vec<Option<u64>>,
     line: u64,
     buffer: Vec<u8>,
-    /// The names of a line's values, in logs with a line that names the fields.
+    /// The names of the values in a line, if the log has a line that names its fields.
     layout: Option<FieldLayout>,
 }
 
@@ -82,6 +82,8 @@ enum LineSource<'a> {
 }
 
 impl<'a> RecordingLines<'a> {
+    /// Creates a reader of the lines of `from`, and detects the format if none is given.
+    ///
     /// # Errors
     /// When the file can't be read, or has no column of times.
     pub(super) fn new(
@@ -145,7 +147,7 @@ impl<'a> RecordingLines<'a> {
         &self.names
     }
 
-    /// Returns the first line without each column, by the column's position.
+    /// Returns, for each column, the number of the first line that lacks it.
     pub(super) fn first_lines_lacking(&self) -> &[Option<u64>] {
         &self.lacking
     }
@@ -191,7 +193,8 @@ impl<'a> RecordingLines<'a> {
                     if text.starts_with(b"#") {
                         let layout = std::str::from_utf8(text).ok();
                         let layout = layout.and_then(FieldLayout::parse);
-                        // Concatenated logs each have their own line with the field names.
+                        // When logs are concatenated, a new line with field names may follow, and applies from there
+                        // on.
                         self.layout = layout.or(self.layout.take());
                     } else if !text.is_empty() {
                         break;
@@ -241,7 +244,7 @@ impl<'a> RecordingLines<'a> {
             self.names = entries.iter().map(|(name, _)| name.clone()).collect();
             let has = |wanted: &str| self.names.iter().any(|name| name == wanted);
             if has("path") {
-                // Later lines may have these columns.
+                // Add these columns although the first line lacks them, because later lines may have them.
                 let missing = OPTIONAL_COLUMNS.into_iter().filter(|name| !has(name));
                 let missing: Vec<String> = missing.map(str::to_owned).collect();
                 self.names.extend(missing);
@@ -325,7 +328,7 @@ impl<'a> RecordingLines<'a> {
     }
 }
 
-/// Fills the buffer at each read, so that format detection sees whole lines.
+/// A reader that fills its buffer at each read, so that format detection sees whole lines.
 struct FillingReader<R>(R);
 
 impl<R: Read> Read for FillingReader<R> {

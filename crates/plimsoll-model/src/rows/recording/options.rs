@@ -25,7 +25,7 @@ enum WindowBound {
     TimeOfDay(i64),
     /// Nanoseconds since 1970.
     Absolute(i64),
-    /// Nanoseconds since the start.
+    /// Nanoseconds since the start of the recording.
     SinceStart(i64),
 }
 

@@ -59,7 +59,7 @@ impl Ord for PendingLine {
 }
 
 impl Recording {
-    /// Reads the file of `request` from `from`.
+    /// Reads the arrivals that `request` describes from `from`, the open file.
     ///
     /// # Errors
     /// When the file can't be read, or does not have the given format.
@@ -84,7 +84,7 @@ struct RecordingReader<'a> {
     pending: BinaryHeap<Reverse<PendingLine>>,
     newest: i64,
     first: Option<LineTimestamp>,
-    /// The positions of the columns that filters check.
+    /// For each filter, the position of the column that it checks.
     filter_columns: Vec<usize>,
     client_column: Option<usize>,
     /// Start and end of the recorded time that is replayed, on the file's clock.
@@ -99,7 +99,7 @@ struct RecordingReader<'a> {
     left_out: SkippedLines,
 }
 
-/// The times and rows that are kept, in spools.
+/// A writer that stores the times and rows of the replayed lines in spools.
 #[derive(Default)]
 struct RecordingWriter {
     times: SpoolWriter,

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// Numbers of at least this size are times since 1970; smaller ones are offsets from the start.
+/// Numbers of at least this size are times since 1970; smaller ones are offsets from the start of the recording.
 const MIN_UNIX_SECONDS: u64 = 100_000_000;
 
 /// The time of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LineTimestamp {
-    /// Nanoseconds since 1970, or since the start.
+    /// Nanoseconds since 1970, or since the start of the recording.
     pub(super) ns: i64,
     /// Whether the time is a point in time rather than an offset from the start.
     pub(super) is_clock: bool,

@@ -81,7 +81,7 @@ impl FieldLayout {
     }
 }
 
-/// Returns the time of the request, and the time's text in the log.
+/// Returns the time at which the request arrived, and the text of the time in the log.
 fn parse_time<'a>(
     value_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<(LineTimestamp, String), &'static str> {

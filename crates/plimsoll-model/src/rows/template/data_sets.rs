@@ -1,4 +1,4 @@
-//! Files of rows in formats of their own: lists of URLs, and conversations in the format of ShareGPT.
+//! Converts data sets that are not files of rows: lists of URLs, and conversations in the format of ShareGPT.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ pub(super) fn is_url_list(text: &str) -> bool {
     })
 }
 
-/// Lines that are neither empty nor comments, with their numbers from 1.
+/// Returns the lines that are neither empty nor comments, with their numbers from 1.
 fn url_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().map(str::trim).enumerate();
     lines
@@ -23,7 +23,7 @@ fn url_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(index, line)| (index + 1, line))
 }
 
-/// Returns the URL of a line; it may follow `GET`.
+/// Returns the URL in a line, which may be preceded by `GET`; `None`: the line contains anything else.
 fn url_of(line: &str) -> Option<&str> {
     let url = line.strip_prefix("GET ").unwrap_or(line).trim();
     let (scheme, rest) = url.split_once("://")?;
@@ -49,7 +49,7 @@ pub(super) fn url_columns(file: &str, text: &str) -> Result<[Vec<Box<str>>; 2], 
 }
 
 /// Returns conversations as JSON lines that have the first question as `prompt` and its answer as `answer`; `None` if
-/// the text has none. The text is a JSON list, or has a conversation a line.
+/// the text contains no conversations. The text is a JSON list, or has one conversation per line.
 ///
 /// # Errors
 /// Returns an error if the text is not JSON, or if no conversation has a question.
@@ -83,7 +83,7 @@ pub(super) fn conversation_lines(file: &str, text: &str) -> Option<Result<String
     }))
 }
 
-/// The beginning of a file in which the key of conversations is looked for.
+/// Maximum number of bytes at the start of a file that are searched for the key of conversations.
 const MAX_HEAD_BYTES: usize = 4096;
 
 /// Returns the first question of a conversation and its answer as a JSON line; `None` without a question.

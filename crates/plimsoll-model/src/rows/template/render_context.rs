@@ -6,7 +6,8 @@ use super::RowOrder;
 use super::traces::TraceIds;
 use crate::rows::mixing::{GOLDEN_GAMMA, mix};
 
-/// The slot from which the choice of rows is computed; fields have other slots.
+/// The slot number for the random choice of rows. Each random value of a call has another slot number, which makes the
+/// values independent.
 const ROW_SLOT: u32 = u32::MAX;
 
 /// The settings from which the values of all calls of a run are computed.
@@ -68,7 +69,7 @@ impl Variation {
         self.traces
     }
 
-    /// Assigns row k to arrival k, all of whose calls use this row.
+    /// Assigns row k to arrival k, so that all calls of the arrival use this row.
     #[must_use]
     pub fn with_rows_by_arrival(self) -> Variation {
         Variation {

@@ -209,7 +209,7 @@ impl Rows {
         }
     }
 
-    /// Returns the path as it was typed.
+    /// Returns the file's path as the user wrote it.
     pub fn file(&self) -> &str {
         &self.file
     }

@@ -30,7 +30,8 @@ impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
 pub const MAX_TAKEN_BYTES: usize = 64 << 10;
 
 impl TakenField {
-    /// Appends the value. If it has not been taken, appends nothing; a journey does not send such a request.
+    /// Appends the value. Appends nothing if the value has not been taken; a journey does not send a request whose
+    /// values are missing.
     pub(super) fn write(self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let value = moment.taken.get(usize::from(self.index));
         let value = value.and_then(Option::as_deref).unwrap_or_default();

@@ -67,14 +67,14 @@ impl TraceIds {
 }
 
 impl TraceId {
-    /// Returns the id as protocols that are binary send it.
+    /// Returns the id in the form in which binary protocols send it.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 }
 
 impl SpanId {
-    /// Returns the id as protocols that are binary send it.
+    /// Returns the id in the form in which binary protocols send it.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }

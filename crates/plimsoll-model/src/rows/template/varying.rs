@@ -55,7 +55,7 @@ pub struct VaryingMetadata {
 pub struct MetadataField {
     /// The name, in lower case.
     pub name: String,
-    /// The value as typed in the plan.
+    /// The value as the plan contains it.
     pub typed: String,
     /// The parsed value.
     pub template: Template,

@@ -30,7 +30,7 @@ const RECORDED_PRECISION: f64 = 1e-3;
 /// Ratio of consecutive lengths of the windows that are tried.
 const WINDOW_FACTOR: f64 = 1.05;
 
-/// How much of an open loop's load was sent, and how late.
+/// How much of an open loop's load was sent, and how late calls were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeliverySummary {
     /// Calls that were due.
@@ -121,8 +121,8 @@ fn poisson_upper_bound(mean: f64, chance: f64) -> f64 {
     high.ceil()
 }
 
-/// Returns the mean number of calls that were due and unnoticed during an interval with these pacing times: a lower
-/// bound of the highest number at any moment.
+/// Returns the mean number of calls that were due and unnoticed during an interval, given how long it took to notice
+/// each call (`pacing`). The mean is a lower bound of the highest number at any moment.
 pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
     let (mut sum_ns, mut latest_ns) = (0.0, 0);
     pacing.for_each_bucket(|ns, n| {

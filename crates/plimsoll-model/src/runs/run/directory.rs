@@ -23,7 +23,7 @@ const MAX_INTERVAL_LINE_BYTES: usize = 16 << 20;
 /// Maximum bytes of a line of `requests.jsonl.zst`; a call takes about 200.
 const MAX_REQUEST_LINE_BYTES: usize = 1 << 20;
 
-/// Stages are numbered by one byte.
+/// Maximum number of stages, since a stage's number is one byte.
 const MAX_STAGES: usize = 256;
 
 /// A run that has ended in any state, with its figures.
@@ -145,8 +145,8 @@ impl Run {
         for_each_interval(&self.dir, f).map(|_whole| ())
     }
 
-    /// Calls `f` with the record of every call, in the order in which calls ended. The file of a killed run is read up
-    /// to where it is truncated, but at most as many calls as the run's intervals count.
+    /// Calls `f` with the record of every call, in the order in which calls ended. For a killed run, reading stops
+    /// where the file is truncated, or earlier: after as many calls as the run's intervals count.
     ///
     /// # Errors
     /// When the run has no log of its calls or it can't be read. Returns the errors of `f` as well.

@@ -15,7 +15,7 @@ pub(super) const MAX_COUNT: u64 = 1 << 53;
 /// Maximum bytes of all histograms of a line, decompressed. Those that Plimsoll writes rarely exceed 20,000.
 const MAX_HISTOGRAM_BYTES: usize = 8 << 20;
 
-/// The first bytes of a compressed histogram, and those of an uncompressed one.
+/// The first bytes of a compressed and of an uncompressed histogram, which HdrHistogram calls cookies.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
 const UNCOMPRESSED_COOKIE: u32 = 0x1c84_9313;
 

@@ -59,7 +59,7 @@ pub struct RunHeader {
     pub source: RunOrigin,
     /// The plan's name.
     pub name: String,
-    /// The URL as typed.
+    /// The URL as the user wrote it.
     pub target: Option<String>,
     /// The protocol, by the name of the plan's call section.
     pub protocol: Option<String>,
@@ -330,7 +330,7 @@ impl RunHeader {
             arrivals: arrivals.map(str::to_owned),
             schedule_share: (own < 1.0 && load_loop == LoopKind::Open).then_some(own),
             clients,
-            // Each arriving user has a connection of its own.
+            // Arriving users each open a new connection, so no number of connections is planned.
             connections: (!cold && !arriving).then_some(plan.load.connections),
             calls_at_once: plan
                 .call

@@ -42,7 +42,7 @@ pub enum ProblemKind {
     LoadNotDelivered,
     /// A worker used a whole CPU core.
     WorkerBusy,
-    /// A shard was limited by its own resources.
+    /// A shard's own resources were the limit.
     ShardLimited,
     /// File descriptors ran out.
     NoDescriptors,
@@ -164,7 +164,8 @@ impl HealthProblem {
     }
 
     /// Describes connections that were replaced too often: `made` connections carried `calls` calls where `wanted`
-    /// connections were planned. `None`: a target that restarts, or redirects its clients once, would cause as many.
+    /// connections were planned. `None`: so few were replaced that one restart of the target, or one redirection of its
+    /// clients, explains them.
     pub(super) fn not_reused(wanted: u64, made: u64, calls: u64) -> Option<HealthProblem> {
         let again = made.saturating_sub(wanted);
         if again <= wanted || wanted == 0 {
@@ -291,8 +292,8 @@ pub fn find_problems(
 /// A load counts as not delivered if more than this share of its calls was never sent.
 const MAX_UNSENT_SHARE: f64 = 0.01;
 
-/// A load also counts as not delivered if 1 % of its calls were late by more than this share of the load's length. At
-/// some time, the same share of all arrivals was then missing.
+/// A load also counts as not delivered if 1 % of its calls were late by more than this share of the load's length,
+/// because the same share of all arrivals was then missing at some time.
 const MAX_LATE_SHARE: f64 = 0.1;
 
 /// Describes arrivals that the generator noticed late, and calls that were sent in bundles.

@@ -68,9 +68,9 @@ pub struct IntervalRecord {
     /// The actual length.
     #[serde(rename = "length_us", with = "whole_us")]
     pub length: Duration,
-    /// Calls that were sent and had not ended, at the end of the interval.
+    /// Calls that had been sent and had not ended at the end of the interval.
     pub in_flight: u64,
-    /// Calls that were due and not sent, at the end of the interval.
+    /// Calls that were due and had not been sent at the end of the interval.
     pub backlog: u64,
     /// Connections open at the end of the interval.
     pub connections_open: u64,

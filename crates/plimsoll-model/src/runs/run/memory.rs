@@ -24,7 +24,7 @@ pub type ProcessMemory = ProcessBytes<u64>;
 pub type ProcessGrowth = ProcessBytes<f64>;
 
 impl ProcessMemory {
-    /// Returns the sum of both.
+    /// Returns the sums of the values of two processes.
     #[must_use]
     pub fn combine(self, other: ProcessMemory) -> ProcessMemory {
         self.zip_with(other, |ours, theirs| ours + theirs)
@@ -87,7 +87,7 @@ pub struct KernelGrowth {
 /// The difference of two readings, per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemoryGrowth {
-    /// The client's growth; `None`, as in the next two fields: not read in both phases.
+    /// The client's growth. `None`, here and in the next two fields: not read in both phases.
     pub client: Option<ProcessGrowth>,
     /// The watched server's growth.
     pub server: Option<ProcessGrowth>,

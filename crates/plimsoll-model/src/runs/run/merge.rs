@@ -2,8 +2,8 @@
 //!
 //! Invariants: Merging is adding, so the order of the parts makes no difference. Every call that a source has reported
 //! is in exactly one interval that is passed on. Calls that were in flight in the last report of a source that has
-//! ended stay in flight to the end. The conductor uses this module to merge its workers, and supervisors use it to
-//! merge processes or shards.
+//! ended stay in flight to the end. A process merges the intervals of its workers with this module, and a supervisor
+//! merges those of processes or shards.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::records::record::{RecordedInterval, RequestRecord, merge_details};
 use super::interval::{IntervalRecord, ResourceUsage};
 use super::memory::merge_readings;
 
-/// Merges the intervals of several sources. An interval is complete once every source has moved past it. A caller that
-/// can't wait for a late source gets the incomplete interval.
+/// A merger of the intervals of several sources. An interval is complete once every source has moved past it. A caller
+/// that can't wait for a late source gets the incomplete interval.
 #[derive(Debug)]
 pub struct IntervalMerger {
     sources: Vec<MergeSource>,
@@ -27,7 +27,7 @@ pub struct IntervalMerger {
 
 #[derive(Clone, Debug, Default)]
 struct MergeSource {
-    /// The last interval that the source has reported.
+    /// The latest interval that the source has reported.
     last: Option<u64>,
     /// The values at the end of that interval.
     open: SourceGauges,

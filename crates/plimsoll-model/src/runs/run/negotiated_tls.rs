@@ -154,8 +154,9 @@ impl NegotiatedHandshakes {
 }
 
 named! {
-    /// The reason why a certificate was accepted that is not an ordinary one (X.509 version 3, signed by a trusted CA,
-    /// and issued for one of its subject alternative names). The text follows the words "the server's certificate".
+    /// Why a certificate was accepted although it is not an ordinary one (X.509 version 3, signed by a trusted CA, and
+    /// issued for one of its subject alternative names). The text completes a sentence that begins with "the server's
+    /// certificate".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum CertificateAcceptance by sentence {

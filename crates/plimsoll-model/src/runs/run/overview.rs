@@ -27,7 +27,7 @@ pub struct RunOverview {
     pub started_at: Timestamp,
     /// The call, such as gRPC's `package.Service/Method`.
     pub call: Option<String>,
-    /// The URL as typed.
+    /// The URL as the user wrote it.
     pub target: Option<String>,
     /// The arrival model.
     #[serde(rename = "loop")]

@@ -54,7 +54,7 @@ impl SamplingSummary {
         summary.mean_us.map(|_| summary)
     }
 
-    /// The percentiles' intervals with their names, in order.
+    /// Returns the percentiles' intervals with their names, in order.
     pub fn percentiles(&self) -> [(&'static str, Option<[f64; 2]>); 7] {
         [
             ("p50", self.p50_us),
@@ -126,8 +126,8 @@ impl Default for StageSeconds {
 }
 
 impl StageSeconds {
-    /// Adds the next interval. `whole`: the length of the interval if it lies completely within the stage; only then
-    /// does it have a rate.
+    /// Adds the next interval. `whole`: the length of the interval if it lies completely within the stage; otherwise
+    /// its calls do not count for the rate.
     pub(super) fn add(&mut self, record: &StageRecord, whole: Option<Duration>) {
         if record.ended() == 0 {
             return;

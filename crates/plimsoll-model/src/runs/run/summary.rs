@@ -48,7 +48,7 @@ pub struct PhasesSummary {
     pub ready: Option<TimesSummary>,
     /// All phases of a connection together.
     pub connection: Option<TimesSummary>,
-    /// Calls with a connection of their own that ended ok: connection and call together.
+    /// Calls that opened a new connection and ended ok: time of connection and call together.
     pub cold_total: Option<TimesSummary>,
 }
 
@@ -209,7 +209,7 @@ pub struct ResourcesSummary {
     pub cpu_system_us: Option<f64>,
     /// User and system CPU time per call, µs; `None`: no call ended, or the CPU time is not completely known.
     pub cpu_us_per_call: Option<f64>,
-    /// Maximum resident memory; 0, as in `descriptors_max` and `threads_max`: not known.
+    /// Maximum resident memory. Here and in `descriptors_max` and `threads_max`, 0 means not known.
     pub rss_bytes_max: u64,
     /// Resident memory before the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -247,7 +247,7 @@ pub struct StageSummary {
     pub not_started: u64,
     /// Errors of calls that were never sent, because their deadline passed first.
     pub expired_unsent: u64,
-    /// Calls that waited for a free stream; left out where there are none, as in the next field.
+    /// Calls that waited for a free stream; this field and the next one are left out if they are 0.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
     /// Calls that waited because no connection was open.
@@ -286,7 +286,7 @@ pub struct StageSummary {
     pub connections_idle_closed: Option<u64>,
     /// The most connections that were open at the end of an interval.
     pub connections_open_max: u64,
-    /// Errors, the most frequent first, as in the next two fields.
+    /// Errors, the most frequent first. The next two lists have the same order.
     pub errors_by_code: Vec<ErrorSummary>,
     /// Abandoned calls by outcome; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -299,7 +299,7 @@ pub struct StageSummary {
     /// The steps of a journey, in the plan's order; left out where the plan has no journey.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepSummary>,
-    /// Time from when calls were due to their end; `None`, as below: nothing was recorded.
+    /// Time from when calls were due to their end. `None`, here and in the fields below: nothing was recorded.
     pub response: Option<TimesSummary>,
     /// Time from the actual send to the end.
     pub service: Option<TimesSummary>,

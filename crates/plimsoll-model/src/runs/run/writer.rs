@@ -64,7 +64,7 @@ impl AppendOnlyFile {
     }
 }
 
-/// Writes one run directory.
+/// A writer of one run directory.
 pub struct RunWriter {
     dir: PathBuf,
     header: RunHeader,
@@ -260,8 +260,8 @@ impl RunWriter {
         }
     }
 
-    /// Ends the run and writes the final `run.json`. A complete run with invalid health becomes [`RunState::Invalid`];
-    /// one that could not be written completely becomes [`RunState::Partial`].
+    /// Ends the run and writes the final `run.json`. A complete run whose health problems invalidate it becomes
+    /// [`RunState::Invalid`]; one that could not be written completely becomes [`RunState::Partial`].
     ///
     /// # Errors
     /// When `run.json` can't be written; the error contains the figures.

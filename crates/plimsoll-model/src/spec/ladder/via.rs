@@ -34,9 +34,9 @@ pub enum RungRoute {
 pub struct CustomProxy {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The address at which it accepts the load's connections.
+    /// The address at which it listens for the load's connections.
     pub listen: SocketAddr,
-    /// The address at which it expects the server.
+    /// The address at which it expects the server to listen.
     pub upstream: SocketAddr,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn check_proxy_names<'a>(
     Ok(())
 }
 
-/// Returns the name of a custom proxy, which is that of its program.
+/// Returns the name of a custom proxy: the name of its program.
 pub(super) fn custom_proxy_name(own: &Table) -> String {
     let command = own.get("command").and_then(Value::as_array);
     let program = command.and_then(|words| words.first()?.as_str());

@@ -247,7 +247,7 @@ impl<'a> HessianDecoder<'a> {
     /// Appends the bytes of `units` UTF-16 units, one to three bytes each.
     fn read_cesu8_units(&mut self, units: usize, text: &mut Vec<u8>) -> Result<(), HessianError> {
         let begin = self.at;
-        // Every unit takes at least one byte.
+        // Every unit takes at least one byte, so this many can be read without looking at them.
         let least = self.read_bytes(units)?;
         if !least.is_ascii() {
             self.at = begin;
@@ -400,7 +400,7 @@ impl<'a> HessianDecoder<'a> {
 }
 
 /// Converts the bytes of [`HessianDecoder::read_cesu8_units`] to a string. They are UTF-8, except for supplementary
-/// characters, which are two units (CESU-8, Unicode Technical Report 26), and for a zero of two bytes.
+/// characters, which are two units (CESU-8, Unicode Technical Report 26), and for U+0000, which may take two bytes.
 fn cesu8_to_string(units: Vec<u8>) -> String {
     String::from_utf8(units).unwrap_or_else(|e| {
         let each = e

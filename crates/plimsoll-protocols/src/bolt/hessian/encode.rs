@@ -182,7 +182,7 @@ impl HessianEncoder {
         });
         self.out.push(b'o');
         self.int(saturating_i32(number));
-        // A missing field would shift all that follow, so it is written as null.
+        // A missing field would shift all fields after it, so it is written as null.
         for i in 0..class.fields.len() {
             self.value(fields.get(i).unwrap_or(&HessianValue::Null));
         }

@@ -9,7 +9,8 @@ use super::FailureShare;
 const EXCEPTION_CLASS: &str = "com.alipay.remoting.rpc.exception.RpcServerException";
 const STRING_CLASS: &[u8] = b"java.lang.String";
 
-/// Appends the response to `request`. Returns true if it is the requested result.
+/// Appends the response to `request`. Returns true if the response is the result of the call, and false if it reports a
+/// failure.
 pub(super) fn write_answer(request: &BoltFrame<'_>, out: &mut Vec<u8>) -> bool {
     if request.class == STRING_CLASS && request.codec == codec::HESSIAN2 {
         write_success(request, STRING_CLASS, &[], request.content, out);

@@ -151,7 +151,7 @@ fn handle_request(
             tokio::spawn(async move {
                 let has_worked = server.wait_for_worker().await;
                 let mut out = Vec::new();
-                // The bytes were parsed as a frame before, so this succeeds.
+                // The bytes were parsed as a frame before, so parsing succeeds.
                 if let Ok(Some((frame, _))) = BoltFrame::parse(&bytes, DEFAULT_MAX_CONTENT_BYTES) {
                     if has_worked {
                         complete(&frame, &server, &mut out);
@@ -165,7 +165,7 @@ fn handle_request(
                         );
                     }
                 }
-                // Fails if the connection is already closed.
+                // Sending fails if the connection is already closed.
                 let _ = sender.send(BoltAnswer {
                     request: bytes.len(),
                     bytes: out,
@@ -194,8 +194,8 @@ struct AnswerCache {
 }
 
 impl AnswerCache {
-    /// Appends the cached response if the request differs from the last one only in its id; returns false
-    /// otherwise. `bytes` are those of `frame`.
+    /// Appends the cached response if the request differs from the last one only in its id; returns false otherwise.
+    /// `bytes` is `frame` in encoded form.
     fn write_if_repeated(&self, frame: &BoltFrame<'_>, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let (at, last) = (frame.layout.id_offset(), &self.request);
         let is_same = !frame.layout.has_crc()
@@ -238,7 +238,8 @@ fn complete_from_cache(
     }
 }
 
-/// Appends the response and counts it. Returns true if it is the requested result.
+/// Appends the response and counts it. Returns true if the response is the result of the call, and false if it reports
+/// a failure.
 fn complete(frame: &BoltFrame<'_>, server: &BoltServer, out: &mut Vec<u8>) -> bool {
     let is_answered = match server.draw_failure() {
         None => answers::write_answer(frame, out),

@@ -1,9 +1,9 @@
 //! The Bolt reference server, with known behaviour: SOFARPC's `HelloService` and `TestService`, and an echo
 //! of plain strings.
 //!
-//! Heartbeats are answered at once. A request that has to wait for its delay or for a worker of the pool waits
-//! in a task of its own; any other request is answered by the task that reads it. A connection whose bytes are
-//! not Bolt is closed, as by the Java server.
+//! Heartbeats are answered at once. A request that has to wait for its delay or for a worker of the pool waits in a
+//! separate task; any other request is answered by the task that reads it. A connection whose bytes are not Bolt is
+//! closed, as the Java server does.
 
 mod answers;
 mod connection;
@@ -82,11 +82,11 @@ pub struct BoltOptions {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub delay: ResponseDelay,
 
-    /// Threads of the pool: requests in progress at once; 0: no limit.
+    /// Threads of the pool: maximum requests in progress at once; 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub pool: usize,
 
-    /// Requests that may wait for the pool; one more is answered SERVER_THREADPOOL_BUSY.
+    /// Requests that may wait for the pool; further ones are answered with SERVER_THREADPOOL_BUSY.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub queue: usize,
 
@@ -133,7 +133,7 @@ impl ReferenceServer for BoltOptions {
 
 #[derive(Default)]
 struct BoltCounters {
-    /// Requests answered with the requested result.
+    /// Requests answered with the result of the call.
     answered: AtomicU64,
     oneway: AtomicU64,
     /// Requests answered with a failure, including those rejected as busy.
@@ -211,7 +211,7 @@ fn check_failure_shares(shares: &[FailureShare]) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Serves connections; a connection shares the server with all others.
+/// The connection handler. Its clones, one for each connection, share the server.
 #[derive(Clone)]
 struct BoltHandler(Arc<BoltServer>);
 

@@ -15,8 +15,8 @@ use super::content::{ContentBody, ServedFolder};
 
 /// Maximum size of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// The maximum size of a response whose head and body are written together: that of one TLS record (RFC 8446 §5.1).
-/// Bytes.
+/// The maximum size of a response whose head and body are written together, in bytes: the content of one TLS record
+/// (RFC 8446 §5.1).
 const MAX_RECORD_BYTES: usize = 16 * 1024;
 /// How long a client may take to close its side.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ where
                 }
             };
             match read {
-                // A client that closes between requests has finished: this is not an error.
+                // A client that closes the connection between requests has finished; this is not an error.
                 Ok(0) if input.is_empty() => {
                     let _ = io.shutdown().await;
                     return Ok(());
@@ -93,7 +93,8 @@ where
         write_response(&mut io, &request, content, counters, &mut output).await?;
         if !request.keeps_alive {
             let _ = io.shutdown().await;
-            // Closing with unread bytes would send RST, and the response could be lost.
+            // Reads the remaining bytes first: closing with unread bytes would send RST, and the response could be
+            // lost.
             let drained = async { while let Ok(1..) = io.read(&mut [0; 256]).await {} };
             let _ = tokio::time::timeout(LINGER_TIMEOUT, drained).await;
             return Ok(());

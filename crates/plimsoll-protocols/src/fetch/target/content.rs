@@ -37,10 +37,10 @@ impl ContentBody {
         self.remaining
     }
 
-    /// Returns the next bytes, at most `most`. The slice is empty at the end of the body.
+    /// Returns the next bytes of the body, at most `most`. The slice is empty at the end of the body.
     ///
     /// # Errors
-    /// When the file can't be read, or has become shorter than it was.
+    /// When the file can't be read, or has become shorter since it was opened.
     pub(super) fn next(&mut self, most: usize) -> io::Result<&[u8]> {
         let left = usize::try_from(self.remaining).unwrap_or(BLOCK_BYTES);
         let n = most.min(BLOCK_BYTES).min(left);
@@ -55,7 +55,7 @@ impl ContentBody {
     }
 }
 
-/// The folder that is served, if any.
+/// The folder whose files are served, if any.
 #[derive(Debug)]
 pub(super) struct ServedFolder {
     root: Option<PathBuf>,

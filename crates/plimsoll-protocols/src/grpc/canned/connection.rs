@@ -14,7 +14,8 @@ use plimsoll_wire::http2::{
 use super::{AnswerBlocks, CannedError, PreparedAnswer};
 use crate::grpc::message::{MessageError, MessageReader, MessageSink};
 
-/// The limit of open streams if the options set none. A refused request may be retried (RFC 9113, 8.7).
+/// The maximum number of open streams if the options set none. Requests over it are refused, which allows clients to
+/// retry them (RFC 9113, 8.7).
 const MAX_STREAMS: usize = 65_536;
 
 /// A sink that accepts any message, including compressed ones.
@@ -36,7 +37,7 @@ struct CannedStream {
     /// Bytes of the response's messages that wait for a window.
     unsent: usize,
     phase: StreamPhase,
-    /// Whether the client has reset the stream; the response is sent nevertheless.
+    /// Whether the client has reset the stream, and its response is sent nevertheless.
     reset: bool,
 }
 
@@ -52,7 +53,8 @@ enum StreamPhase {
 struct CannedStreams(Vec<CannedStream>);
 
 impl CannedStreams {
-    /// Returns the index of a stream. Tries the one opened last first, because it usually is the one.
+    /// Returns the index of a stream. Compares with the stream that was opened last first, because that is usually the
+    /// right one.
     #[inline]
     fn find(&self, id: u32) -> Option<usize> {
         match self.0.last() {
@@ -73,7 +75,8 @@ impl http2::StreamWindows for CannedStreams {
     }
 }
 
-/// The effects of received bytes: bytes to send and the ids of requests that are held.
+/// The effects of received bytes: bytes to send, and the stream ids of requests that wait until the caller answers
+/// them.
 struct CannedOutput<'a> {
     out: &'a mut Vec<u8>,
     held: &'a mut Vec<u32>,
@@ -172,7 +175,8 @@ impl CannedConnection {
         self.http2.send_goaway(code, b"", out);
     }
 
-    /// Announces a GOAWAY, like a server that shuts down without losing requests (RFC 9113, 6.8).
+    /// Sends a GOAWAY that announces the shutdown but accepts all streams, like a server that shuts down without losing
+    /// requests (RFC 9113, 6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
         self.http2.announce_goaway(out);
     }
@@ -295,7 +299,7 @@ impl CannedConnection {
         Ok(())
     }
 
-    /// Handles a violation. Without checks, a stream error ends its request only (RFC 9113, 5.4.2).
+    /// Handles a violation. Without checks, a stream error ends only its own request (RFC 9113, 5.4.2).
     #[cold]
     fn handle_violation(
         &mut self,
@@ -321,7 +325,7 @@ impl CannedConnection {
         }
     }
 
-    /// Handles a complete header block: that of a request, or the trailers that end it (RFC 9113, 8.1).
+    /// Handles a complete header block: the header of a request, or the trailers that end it (RFC 9113, 8.1).
     fn receive_block(
         &mut self,
         block: StreamPayload<'_>,
@@ -475,8 +479,9 @@ impl CannedConnection {
         self.streams.0.remove(place);
     }
 
-    /// Sends a response when the prepared bytes can't be copied. Header blocks that may be interleaved with those of
-    /// other responses don't use the dynamic table: only a complete response may add entries to the client's table.
+    /// Sends a response in cases in which the prepared bytes can't be copied. Header blocks that may be interleaved
+    /// with those of other responses don't use the dynamic table: only a complete response may add entries to the
+    /// client's table.
     #[inline(never)]
     fn send_answer_slow_path(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;

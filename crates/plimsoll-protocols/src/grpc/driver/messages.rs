@@ -63,7 +63,7 @@ impl GrpcDriver {
                 .send_window()
                 .min(stream.send_window.max(0) as u32);
             if out.len() >= MAX_UNSENT_BYTES {
-                // END_STREAM may still be sent, but no more messages.
+                // An empty frame with END_STREAM may still be sent, but no more messages.
                 window = 0;
             }
             let Some(piece) = exchange.next_piece(script, renderer.as_ref(), window) else {
@@ -75,7 +75,7 @@ impl GrpcDriver {
         }
         self.payload_bytes += (out.len() - before) as u64;
         self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT_BYTES;
-        // For a stream, `unsent` says only whether the request has ended.
+        // For a streaming call, `unsent` is only a flag: 0 once the request has ended, 1 before.
         stream.unsent = u32::from(exchange.is_sending());
         if exchange.is_blocked() && !exchange.queued {
             exchange.queued = true;
@@ -197,7 +197,7 @@ impl GrpcDriver {
         while let Some(exchanges) = &mut self.calls.exchanges
             && let Some(id) = exchanges.pop_expired_timer(now)
         {
-            // The stream may be that of a journey's earlier step, which ended before its timer expired.
+            // The timer may belong to an earlier step of the journey, whose stream ended before the timer expired.
             let (Some(stream), Some(script)) = (self.streams.find_open(id), &prepared.script)
             else {
                 continue;

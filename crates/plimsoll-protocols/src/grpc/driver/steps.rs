@@ -62,7 +62,7 @@ impl CurrentStep {
         })
     }
 
-    /// Adds the metadata of the block that was read last: the block belongs to the step's response.
+    /// Adds the metadata of the block that was read last, which belongs to the step's response.
     pub(super) fn keep_fields(&mut self) {
         self.fields.append(&mut self.last_read_fields);
     }
@@ -73,7 +73,7 @@ impl CurrentStep {
             return;
         }
         self.data.extend_from_slice(data);
-        // The last complete message is kept until the one after it is complete, too.
+        // Drops the first message once the next one is complete, so that the last complete message is kept.
         while let Some(first) = message_end(&self.data)
             && message_end(&self.data[first..]).is_some()
         {
@@ -126,7 +126,7 @@ fn message_end(data: &[u8]) -> Option<usize> {
 }
 
 impl GrpcProtocol {
-    /// Checks and encodes the call of a journey's step. `capture` says which parts of its responses are kept.
+    /// Checks and encodes the call of a journey's step. `capture` selects the parts of its responses that are kept.
     ///
     /// # Errors
     /// Returns an error that names the part of the call that can't be sent.

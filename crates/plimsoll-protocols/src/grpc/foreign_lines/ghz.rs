@@ -165,7 +165,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         _ => line.add("--clients", clients),
     }
     match line.value("z").map(str::to_owned) {
-        // The steps have their lengths.
+        // Each step of the rate schedule has its own duration, so no total duration is needed.
         Some(_) if line.our_flags.iter().any(|word| word == "--step") => {}
         Some(time) => line.add("--duration", time),
         None => line.add("--calls", line.number("n", 200)),
@@ -195,7 +195,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     Ok(())
 }
 
-/// Fields of ghz's templates, each with our equivalent. Its workers are clients here.
+/// Fields of ghz's templates, each with Plimsoll's equivalent. ghz's workers correspond to Plimsoll's clients.
 const TEMPLATE_FIELDS: [(&str, &str); 9] = [
     ("{{.RequestNumber}}", "{{seq}}"),
     ("{{newUUID}}", "{{uuid}}"),
@@ -208,7 +208,7 @@ const TEMPLATE_FIELDS: [(&str, &str); 9] = [
     ("{{.TimestampUnixNano}}", "{{now ns}}"),
 ];
 
-/// Replaces the fields of a template.
+/// Replaces the fields of a ghz template with Plimsoll's.
 fn with_our_fields(line: &mut LineBuilder, flag: &str, text: &str) -> String {
     let tight = text.replace("{{ ", "{{").replace(" }}", "}}");
     let replaced = TEMPLATE_FIELDS
@@ -234,7 +234,7 @@ fn with_our_fields(line: &mut LineBuilder, flag: &str, text: &str) -> String {
     replaced
 }
 
-/// Returns the words that stand for a configuration file in JSON.
+/// Returns the command-line words that are equivalent to a JSON configuration file.
 fn config_words(file: &str) -> Result<Vec<String>, String> {
     let text = input::file_to_string(Path::new(file));
     let text = text.map_err(|e| format!("--config: can't read {file}: {e}"))?;

@@ -1,5 +1,5 @@
-//! Translates command lines of [grpcurl](https://github.com/fullstorydev/grpcurl) to a load of one call. Flags of a
-//! load may be mixed with grpcurl's own, and its arguments may be in any order.
+//! Translates command lines of [grpcurl](https://github.com/fullstorydev/grpcurl) to a load of one call. Plimsoll's
+//! flags for a load may be mixed with grpcurl's flags, and grpcurl's arguments may be in any order.
 
 use super::{add_descriptions, method_with_slash, set_target};
 use crate::interface::foreign::command_lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
@@ -68,7 +68,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("no descriptions are written"),
         ),
-        // Our own flags for the load.
+        // Plimsoll's flags for the load.
         value(&["clients"], Number, OurFlag("--clients", "")),
         value(&["calls"], Number, OurFlag("--calls", "")),
         value(&["rate"], Text, OurFlag("--rate", "/s")),
@@ -119,7 +119,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     let symbol = symbols.first().map(|symbol| (*symbol).clone());
     if question("list") || question("describe") {
-        // Listing a service shows its methods, which our `describe` does.
+        // To list a service means to show its methods, which is Plimsoll's `describe`.
         let name = if symbol.is_some() { "describe" } else { "list" };
         line.subcommand = Some([name.to_owned()].into_iter().chain(symbol).collect());
     } else {

@@ -26,7 +26,7 @@ pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), S
         (Some(end), _) => end,
         (None, Some(time)) if kind == "line" => start + step * time,
         (None, Some(time)) => start + step * (time / each.unwrap_or(time)).floor(),
-        // The rate rises until all calls are made.
+        // Without an end rate or a time limit, the rate rises until all calls are made.
         (None, None) if kind == "line" => (start * start + 2.0 * step * calls).sqrt(),
         (None, None) => find_final_rate(start, step, each.unwrap_or(1.0), calls),
     };
@@ -36,7 +36,8 @@ pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), S
         let each = each.ok_or("the length of a step is missing: --load-step-duration 5s")?;
         build_staircase(start, step, end, each)?
     };
-    // The last rate lasts until the call count or the time limit of the command line is reached.
+    // Returns how long the last rate is kept: until the command line's time limit, or else its number of calls, is
+    // reached.
     let until = |rate: f64, made: f64, past: f64| match limit {
         Some(limit) => limit - past,
         None => (calls - made) / rate.max(1.0),
@@ -64,7 +65,7 @@ pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), S
     Ok(())
 }
 
-/// A rate at the beginning and at the end of a step, and its length in seconds.
+/// The rates at the beginning and at the end of a step, and the step's duration in seconds.
 type RateStep = (f64, f64, f64);
 
 /// Maximum number of steps that are written to a command line.

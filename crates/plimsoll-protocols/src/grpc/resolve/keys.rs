@@ -9,7 +9,7 @@ use crate::grpc::section::GrpcSpec;
 use crate::http2::resolve_max_head;
 use crate::shared::alternatives::report_conflict;
 
-/// The default limit of messages, the same as in other gRPC clients.
+/// The default maximum size of a message, the same as in other gRPC clients.
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
 
 /// The limits of messages and metadata, and the compression of messages.
@@ -21,7 +21,7 @@ pub(super) struct MessageLimits {
     pub(super) compression: Option<MessageCompression>,
 }
 
-/// Checks that the method is described in one way only.
+/// Checks that the plan names only one source that describes the method.
 fn check_one_description(problems: &mut Problems, call: &GrpcSpec) {
     let schemas = [
         ("proto", call.proto.is_some()),

@@ -42,7 +42,7 @@ impl AnswerReader for MethodAnswerReader {
 
     fn resolve_path(&self, tokens: &[String]) -> Result<Vec<String>, String> {
         let mut message = Some(self.message.clone());
-        // The list or map that the next token is an index or key of.
+        // The list or map in which the next token is an index or a key.
         let mut container: Option<FieldDescriptor> = None;
         let mut path = Vec::with_capacity(tokens.len());
         for token in tokens {
@@ -51,7 +51,7 @@ impl AnswerReader for MethodAnswerReader {
                 path.push(token.clone());
                 continue;
             }
-            // The types that come with protobuf have JSON formats of their own.
+            // Protobuf's well-known types have special JSON formats.
             let own = message
                 .take()
                 .filter(|message| !message.full_name().starts_with("google.protobuf."));
@@ -78,7 +78,7 @@ impl AnswerReader for MethodAnswerReader {
     }
 }
 
-/// Returns the message type of a field's value, of its elements or of the values of its map; `None`: they are no
+/// Returns the message type of a field's value, of its elements or of the values of its map; `None`: the values are not
 /// messages.
 fn value_message(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {

@@ -125,7 +125,7 @@ pub(in crate::grpc) fn assemble(
     let mut by_name: BTreeMap<String, ProtoFile> = BTreeMap::new();
     for mut descriptor in files {
         let name = descriptor.name().to_owned();
-        // Files that come with protobuf are replaced by the library's own.
+        // Files that come with protobuf are replaced by the library's copies of them.
         if let Some(own) = known.get_file_by_name(&name) {
             descriptor.file = own.file_descriptor_proto().clone();
         }
@@ -315,7 +315,7 @@ fn sanitize_message(
 ) -> Result<(), String> {
     check_identifier("message", message.name())?;
     let full = qualify_name(scope, message.name());
-    // The well-known messages in `known` have JSON formats of their own, so prost-reflect relies on their fields.
+    // The well-known messages in `known` have special JSON formats, so prost-reflect relies on their fields.
     if let Some(own) = known.get_message_by_name(&full)
         && !own
             .descriptor_proto()

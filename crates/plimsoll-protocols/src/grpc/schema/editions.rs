@@ -1,7 +1,8 @@
 //! Translation of files of protobuf editions (2023 and 2024) to proto3.
 //!
 //! A file with an edition instead of a syntax uses features for properties that proto2 and proto3 express by their
-//! syntax. Every feature that affects the wire format or JSON has an equivalent that the library supports:
+//! syntax. Every feature that affects the wire format or JSON is translated to an equivalent that the library
+//! (prost-reflect) supports, or is recorded in [`UnsupportedFeatures`]:
 //!
 //! | feature | becomes |
 //! |---|---|
@@ -31,7 +32,7 @@ use prost_reflect::{DynamicMessage, EnumValueDescriptor, Kind, ReflectMessage as
 pub(super) struct UnsupportedFeatures {
     /// Closed enums, which accept only the numbers that they define.
     pub(super) closed_enums: BTreeSet<String>,
-    /// Strings of editions that need not be UTF-8.
+    /// String fields in files with editions whose values need not be UTF-8.
     pub(super) unverified_strings: BTreeSet<String>,
 }
 
@@ -323,8 +324,8 @@ fn translate_field(
         }
         _ => {}
     }
-    // A source file refers to a type only by its name, which may be that of an enum. The library then treats the
-    // field as an enum, although its type is set to group.
+    // A source file refers to a type only by its name, which may be an enum's name. The library then treats the field
+    // as an enum, although its type is set to group.
     let is_group = features.messages == DELIMITED_ENCODING
         && !matches!(place, FieldContext::Map | FieldContext::Entry);
     let is_named = field.r#type.is_none() && field.type_name.is_some();

@@ -13,7 +13,7 @@ use crate::grpc::ExpectedAnswer;
 const MAX_SHOWN_CHARS: usize = 60;
 
 impl Schema {
-    /// Makes the check that responses of `method` contain the fields of `json` with their values.
+    /// Creates a check that responses of `method` contain the fields of `json` with their values.
     ///
     /// # Errors
     /// Returns an error if the text is not JSON, or does not fit the response.
@@ -51,13 +51,13 @@ fn message_json(message: &DynamicMessage) -> Result<Value, String> {
     json.map_err(|e| e.to_string())
 }
 
-/// Returns the fields of `whole` that are in `typed`. `whole` is the same message with all its fields, whose names and
-/// values are in the form in which responses are converted to JSON.
+/// Returns the fields of `whole` that the user wrote in `typed`. Both describe the same message; `whole` has all its
+/// fields, with names and values in the form in which responses are converted to JSON.
 fn named_fields(message: &MessageDescriptor, typed: &Value, whole: &Value) -> Value {
     let (Value::Object(typed), Value::Object(all)) = (typed, whole) else {
         return whole.clone();
     };
-    // The types that come with protobuf have JSON formats of their own.
+    // Protobuf's well-known types have special JSON formats.
     if message.full_name().starts_with("google.protobuf.") {
         return whole.clone();
     }

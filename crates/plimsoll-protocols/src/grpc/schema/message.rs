@@ -87,7 +87,7 @@ impl Schema {
     /// Returns a response of `method` as JSON, including default values.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not such a message.
+    /// Returns an error if the bytes are not a response of `method`.
     pub fn decode(&self, method: &GrpcMethod, bytes: &[u8]) -> Result<String, SchemaError> {
         let message = method.descriptor.output();
         let bad = |problem: String| {
@@ -124,7 +124,7 @@ impl Schema {
     }
 }
 
-/// A check of the names in JSON, before the JSON is decoded.
+/// A check of object keys and enum values in JSON, before the JSON is decoded.
 struct NameCheck<'a> {
     top: &'a MessageDescriptor,
     closed: &'a BTreeSet<String>,
@@ -137,7 +137,7 @@ impl NameCheck<'_> {
         value: &Value,
         path: &str,
     ) -> Result<(), SchemaError> {
-        // The types that come with protobuf have JSON formats of their own.
+        // Protobuf's well-known types have special JSON formats.
         if message.full_name().starts_with("google.protobuf.") {
             return Ok(());
         }

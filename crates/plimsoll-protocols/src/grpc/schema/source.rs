@@ -35,8 +35,8 @@ struct FolderResolver {
 /// The opened files by their paths on disk, each with the name of its first import.
 type OpenedFiles = BTreeMap<PathBuf, String>;
 
-/// Returns a resolver that searches `folders`, in that order, and then the files that come with protobuf.
-/// Features of editions that the library can't represent are added to `apart`.
+/// Returns a resolver that searches `folders`, in that order, and then the files that come with protobuf. Features of
+/// editions that prost-reflect can't represent are added to `unsupported`.
 pub(super) fn import_resolver(
     folders: &[PathBuf],
     apart: &Rc<RefCell<UnsupportedFeatures>>,
@@ -99,7 +99,7 @@ impl FileResolver for FolderResolver {
         }
         let text = match input::file_to_string(&path) {
             Ok(text) => text,
-            // The library must not open this file itself: it would block on a pipe without a writer.
+            // protox must not open this file itself: it would block on a pipe without a writer.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 return Err(refused(e.to_string()));
             }
@@ -116,7 +116,8 @@ impl FileResolver for FolderResolver {
         }
         let Some(source) = EditionSource::from_edition(&text, &tokens) else {
             let length = fs::metadata(&path).map_or(0, |found| found.len());
-            // The library can open the file itself unless it begins with a byte-order mark, which `text` lacks.
+            // protox can open the file itself, unless the file begins with a byte-order mark, which `text` does not
+            // contain.
             return if length == text.len() as u64 {
                 self.resolver.open_file(name)
             } else {
@@ -127,7 +128,7 @@ impl FileResolver for FolderResolver {
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
         let declared = DynamicMessage::decode(file.descriptor(), &file.encode_to_vec()[..]);
         let declared = declared.map_err(|e| refused(e.to_string()))?;
-        // The check has no known messages, since this folder may contain the files that come with protobuf.
+        // The check gets no known messages, because this folder may contain the files that come with protobuf.
         sanitize_file(&mut file, &DescriptorPool::new()).map_err(refused)?;
         translate(&mut file, &declared, &mut self.unsupported.borrow_mut());
         Ok(file.into())
@@ -233,7 +234,7 @@ impl EditionSource {
             }
             before = *token;
         }
-        // Replaced last, because this shifts the offsets of all other tokens.
+        // The edition's value is replaced last, because this shifts the offsets of all other tokens.
         source.text.replace_range(value.clone(), "\"proto3\"");
         Some(source)
     }
@@ -302,7 +303,7 @@ fn tokenize(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
                     };
                 }
                 at = (at + 1).min(bytes.len());
-                // `None` if an escape at the end of a malformed file ends within a character.
+                // `text.get` returns `None` if an escape at the end of a malformed file ends within a character.
                 if let Some(quoted) = text.get(start..at) {
                     found.push((ProtoToken::Text(quoted), start..at));
                 }

@@ -1,8 +1,8 @@
 //! Messages with varying fields: converts JSON with templates to patched messages, which render each call's
 //! values into the encoded message.
 //!
-//! The library encodes constant fields one by one. Only elements that contain a template are encoded here, in
-//! the order of field numbers, as the library does.
+//! prost-reflect encodes constant fields one by one. Only elements that contain a template are encoded here, in the
+//! order of field numbers, as prost-reflect does.
 
 mod captured;
 mod filler;
@@ -215,7 +215,7 @@ impl<'a> TemplateMessage<'a> {
         let scope = scope.into();
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
-            // The encoder of constant messages reports the problem of invalid JSON.
+            // Invalid JSON is passed to the encoder of constant messages, which reports the problem.
             schema.encode(method, json)?;
             return Err(value_error(&message, "", "not valid JSON"));
         };
@@ -232,7 +232,7 @@ impl<'a> TemplateMessage<'a> {
         })
     }
 
-    /// Returns the JSON with the values of `moment`.
+    /// Returns the JSON, with templates replaced by the values of `moment`.
     fn fill(&self, moment: &RenderContext<'_>) -> Value {
         TemplateFiller { moment }.message(&self.message, &self.tree)
     }
@@ -397,7 +397,7 @@ impl<'a> TemplateMessage<'a> {
         }
     }
 
-    /// Returns the node of a field whose value is a column; `encode` encodes it for each row.
+    /// Returns the node of a field whose value comes from a column of the rows; `encode` encodes the value of each row.
     fn encode_rows(
         &self,
         column: &RowColumn,

@@ -19,7 +19,7 @@ impl ResponseCompression {
         }
     }
 
-    /// Makes a response with this message, compressed if the request was.
+    /// Builds a response with this message, compressed if the request was.
     pub(super) fn answer<T>(self, message: T) -> Response<T> {
         let mut response = Response::new(message);
         if self == ResponseCompression::Plain {

@@ -1,5 +1,5 @@
-//! The reference server `echo`: `grpc.examples.echo.Echo`, with a call of each kind and metadata at both
-//! ends.
+//! The reference server `echo`: `grpc.examples.echo.Echo`, with one method of each kind, and metadata in headers and
+//! trailers.
 //!
 //! The headers of every response contain `location` and `timestamp` (when the call was read), and its trailers
 //! `timestamp` (when the call ended), in the format of Go's `StampNano`, as in gRPC's own metadata example.
@@ -34,17 +34,17 @@ use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, S
 use plimsoll_serving::response_timing::MAX_DELAY;
 use plimsoll_serving::{ServeError, http2};
 
-/// How long before a paced response is due the server polls the clock instead of sleeping.
+/// The time before a paced response is due during which the server polls the clock instead of sleeping.
 const POLL_LEAD_TIME: Duration = Duration::from_micros(50);
 
-/// grpc.examples.echo.Echo: a call of each kind, timestamps in headers and trailers.
+/// grpc.examples.echo.Echo: a method of each kind, timestamps in headers and trailers.
 #[derive(Args, Clone, Debug)]
 #[command(
     before_help = "Example: ten messages, 50 ms apart, for a call of ServerStreamingEcho\n  \
     plimsoll serve echo --listen 127.0.0.1:50054 --pace 50ms"
 )]
 pub struct EchoOptions {
-    /// Answers to one message in server streaming.
+    /// Number of answers to one message in server streaming.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub messages: u32,
 
@@ -53,7 +53,7 @@ pub struct EchoOptions {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub pace: Period,
 
-    /// What the headers say under `location`.
+    /// The value of `location` in the headers.
     #[arg(long, value_name = "TEXT", default_value = "local")]
     pub location: String,
 }

@@ -37,8 +37,8 @@ pub struct FastOptions {
     pub answer_size: Option<ByteSize>,
 
     // Waking an idle virtual CPU is expensive; busy-polling keeps that out of measurements of clients.
-    /// How long an idle worker looks for more calls before it sleeps. A client that sends to
-    /// a sleeping server pays for waking it; a busy one takes a core.
+    /// How long an idle worker looks for more calls before it sleeps. A client that sends to a sleeping server waits
+    /// until it wakes; a server that never sleeps occupies a core.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub busy_poll: Period,
 }

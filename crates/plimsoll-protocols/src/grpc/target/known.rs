@@ -3,9 +3,9 @@
 //!
 //! Delays are drawn from a law ([`plimsoll_model::law`]: a distribution) with a seed. An envelope file
 //! ([`plimsoll_serving::envelope`]) contains a commitment to the seed before the first request, and the seed itself at
-//! the end. A delay counts from the kernel's receive timestamp of the request, and the interval in which its response
-//! was written is recorded, so this server's own lateness can be separated from the times that an ideal client would
-//! have measured. Each thread runs one event loop, whose waits are exact to a few microseconds.
+//! the end. A delay counts from the kernel's receive timestamp of the request. The interval in which the response was
+//! written is recorded, so this server's own lateness can be separated from the times that an ideal client would have
+//! measured. Each thread runs one event loop, whose waits are exact to a few microseconds.
 
 mod connection;
 
@@ -33,18 +33,18 @@ use plimsoll_serving::event_loop::{
 };
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
-/// The limit of `--spin`; a longer busy-wait is taken for a typing mistake.
+/// The limit of `--spin`; a longer busy-wait is treated as a typing error.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 
-/// HTTP/1.1, HTTP/2 and gRPC: answers after delays of a known law, committed to beforehand, to check what clients
-/// measure.
+/// HTTP/1.1, HTTP/2 and gRPC: answers after delays from a known distribution, committed to beforehand, to check what
+/// clients measure.
 #[derive(Args, Clone, Debug)]
 #[command(
     before_help = "Example: one request in fifty takes 40 ms, if law.toml says so\n  \
     plimsoll serve known --law law.toml --envelope envelope.jsonl --listen 127.0.0.1:8080"
 )]
 pub struct KnownOptions {
-    /// The law of delays (TOML), such as: law = "exponential" and mean = "5ms" on two lines.
+    /// The distribution of delays (TOML), such as: law = "exponential" and mean = "5ms" on two lines.
     #[arg(long, value_name = "FILE")]
     law: PathBuf,
 

@@ -31,11 +31,11 @@ pub struct OrdersOptions {
     #[command(flatten)]
     pub answers: ResponseTiming,
 
-    /// Orders in progress at once.
+    /// Maximum number of orders in progress at once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub pool: usize,
 
-    /// Orders that may wait; one more is refused as RESOURCE_EXHAUSTED.
+    /// Orders that may wait; further ones are refused with RESOURCE_EXHAUSTED.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub queue: usize,
 

@@ -33,7 +33,7 @@ pub struct ScoreOptions {
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub delay: ResponseDelay,
 
-    /// CPU time that the server spends on every answer, besides its delay.
+    /// CPU time that the server spends on every answer, in addition to its delay.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub busy: Period,
 }

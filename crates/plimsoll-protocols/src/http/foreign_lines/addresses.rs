@@ -1,4 +1,4 @@
-//! Translates what other tools say about addresses: files of URLs, sockets, and connections to other hosts.
+//! Translates flags of other tools that set addresses: files of URLs, Unix sockets, and connections to other hosts.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::interface::foreign::command_lines::LineBuilder;
 const SEVERAL_SERVERS: &str =
     "its URLs are those of several servers, or not plain URLs: each server is a lane of a plan";
 
-/// Takes the target from a file that has a URL a line. Several URLs of one server become the rows of calls.
+/// Takes the target from a file with one URL per line. Several URLs of one server become the rows of calls.
 ///
 /// # Errors
-/// Returns the reason where the file can't be read, or has no URL.
+/// When the file can't be read, or contains no URL.
 pub(super) fn take_url_file(line: &mut LineBuilder, file: &str) -> Result<(), String> {
     let text = input::file_to_string(Path::new(file));
     let text = text.map_err(|e| format!("can't read the URLs of {file}: {e}"))?;
@@ -23,7 +23,7 @@ pub(super) fn take_url_file(line: &mut LineBuilder, file: &str) -> Result<(), St
     take_urls(line, file, &urls)
 }
 
-/// Takes the target from the URLs of `file`, which may each follow `GET`.
+/// Takes the target from the URLs of `file`, each of which may follow the word `GET`.
 fn take_urls(line: &mut LineBuilder, file: &str, urls: &[&str]) -> Result<(), String> {
     let bare = |text: &str| text.strip_prefix("GET ").unwrap_or(text).trim().to_owned();
     let urls: Vec<String> = urls.iter().map(|url| bare(url)).collect();
@@ -45,14 +45,14 @@ fn take_urls(line: &mut LineBuilder, file: &str, urls: &[&str]) -> Result<(), St
     Ok(())
 }
 
-/// Returns scheme and authority of a URL; `None` for a text that is not only a URL.
+/// Returns the scheme and authority of a URL; `None` if the text is not a URL alone.
 fn origin_of(url: &str) -> Option<&str> {
     let begin = url.find("://")? + "://".len();
     let end = url[begin..].find('/').map_or(url.len(), |at| begin + at);
     (!url.contains(' ') && end > begin).then(|| &url[..end])
 }
 
-/// Moves the target to a socket of this machine.
+/// Replaces the target's host and port by the Unix socket in the tool's flag `name`.
 pub(super) fn move_to_socket(line: &mut LineBuilder, name: &str) {
     let Some(socket) = line.value(name).map(str::to_owned) else {
         return;
@@ -64,8 +64,8 @@ pub(super) fn move_to_socket(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Moves the target to the host and port that the values of a flag name for its own, as curl's `--connect-to
-/// HOST1:PORT1:HOST2:PORT2` does. The request keeps its host, and the certificate's name stays that of the URL.
+/// Replaces the target's host and port as the tool's flag `name` says, such as curl's `--connect-to
+/// HOST1:PORT1:HOST2:PORT2`. The `Host` field and the name in the certificate remain those of the URL.
 pub(super) fn move_connections(line: &mut LineBuilder, name: &str) {
     for value in line.values(name) {
         let parts: Vec<&str> = value.split(':').collect();
@@ -73,7 +73,7 @@ pub(super) fn move_connections(line: &mut LineBuilder, name: &str) {
             [from_host, from_port, to_host, to_port] => {
                 (Some((from_host, from_port)), (to_host, to_port))
             }
-            // h2load and vegeta move all connections.
+            // This form, of h2load and vegeta, redirects all connections.
             [to_host, to_port] => (None, (to_host, to_port)),
             _ => {
                 line.add_missing(
@@ -87,7 +87,7 @@ pub(super) fn move_connections(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Moves the target to `to`, if its host and port are those of `from`, where empty ones stand for any.
+/// Replaces the target's host and port by `to` if they equal `from`; an empty host or port in `from` matches any.
 fn move_target(line: &mut LineBuilder, from: Option<(&str, &str)>, to: (&str, &str)) {
     let Some(url) = line.target.clone() else {
         return;

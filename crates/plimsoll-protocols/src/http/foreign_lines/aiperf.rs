@@ -12,7 +12,7 @@ use crate::interface::foreign::command_lines::{
 
 const LENGTH_SPREAD: &str =
     "lengths are drawn evenly from a range of this mean and spread, not from a normal distribution";
-/// The hint for a line that ranks documents, since the translation can't supply them.
+/// The hint for a command line that ranks documents, which the translation can't supply.
 pub(super) const DOCUMENTS_HINT: &str =
     "write a document that is ranked in place of TEXT, and --document for each further one";
 const RANKED_TEXTS_HINT: &str = "write the documents that are ranked in place of TEXT";
@@ -161,8 +161,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Without a concurrency AIPerf sends one request at a time, and
-/// without a count at least ten; with a rate, arrivals are random.
+/// Adds the flags that depend on several flags of AIPerf. Without a concurrency, AIPerf sends one request at a time,
+/// and without a count at least ten; with a rate, arrivals are random.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.value("request-rate").map(str::to_owned) {
         Some(rate) => {
@@ -230,7 +230,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
-/// Returns the path of an endpoint that is not default path differs from ours.
+/// Returns the path of an endpoint type whose default path differs from Plimsoll's.
 fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
     match endpoint? {
         "cohere_rankings" => Some("v2/rerank"),
@@ -239,10 +239,10 @@ fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
     }
 }
 
-/// Prompts without a length have this many tokens.
+/// The length of prompts if the line sets none, in tokens.
 const DEFAULT_PROMPT_TOKENS: u64 = 550;
 
-/// Adds the lengths of prompts and answers, or the file that has the prompts.
+/// Adds the lengths of prompts and answers, or the file of prompts.
 fn add_lengths(line: &mut LineBuilder) {
     if let Some(file) = line.value("input-file").map(str::to_owned) {
         match line.value("custom-dataset-type").unwrap_or("single_turn") {
@@ -274,7 +274,8 @@ fn add_lengths(line: &mut LineBuilder) {
     }
 }
 
-/// Adds a length, or the range that has the same mean and standard deviation.
+/// Adds a length of `mean` + `more` tokens. If one of the flags in `spreads` sets a standard deviation, adds the range
+/// with the same mean and standard deviation.
 fn add_length(line: &mut LineBuilder, flag: &str, mean: u64, more: u64, spreads: &[&str]) {
     let spread = spreads
         .iter()

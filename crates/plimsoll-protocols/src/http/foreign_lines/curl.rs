@@ -135,7 +135,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-progress-meter"], Ignored),
         switch(&["q", "disable"], Ignored),
         switch(&["Z", "parallel"], Ignored),
-        // These flags are Plimsoll's, and define a load.
+        // These are Plimsoll's flags, which define a load.
         value(&["clients"], Number, OurFlag("--clients", "")),
         value(&["calls"], Number, OurFlag("--calls", "")),
         value(&["rate"], Text, OurFlag("--rate", "/s")),
@@ -194,10 +194,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     Ok(())
 }
 
-/// The flags whose values are data. Data are joined in this order, not in the order of the line.
+/// The flags whose values are joined to the body. Values are joined in the order of this list, not of the line.
 const DATA_FLAGS: [&str; 3] = ["d", "data-raw", "data-binary"];
 
-/// Returns the data of all flags, which are joined to a body.
+/// Returns the values of all data flags, which are joined to the body.
 fn joined_data(line: &LineBuilder) -> Vec<String> {
     let plain = DATA_FLAGS.iter().flat_map(|name| line.values(name));
     let encoded = line.values("data-urlencode");
@@ -318,7 +318,7 @@ fn add_form(line: &mut LineBuilder) {
     }
 }
 
-/// Reports data that are a file's name to curl but text to Plimsoll, or vice versa.
+/// Reports data that curl would read as a file's name and Plimsoll as text, or vice versa.
 fn refuse_files(line: &mut LineBuilder) {
     let has_at = |text: &String| text.starts_with('@');
     if line.values("data-raw").iter().any(has_at) {

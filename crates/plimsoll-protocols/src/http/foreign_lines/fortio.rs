@@ -8,7 +8,7 @@ use crate::interface::foreign::command_lines::LineFlag;
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-/// The rate of all connections together without `-qps`, in calls per second.
+/// The rate of all connections together if `-qps` is not set, in calls per second.
 const DEFAULT_RATE: f64 = 8.0;
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -109,7 +109,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_target(line)
 }
 
-/// Makes a call of the line: by itself fortio asks for the health of the server, with `-ping` it calls its own service.
+/// Completes a gRPC line. Without a method, fortio checks the server's health, and with `-ping` it calls its own
+/// service.
 fn take_grpc_target(line: &mut LineBuilder, connections: u64) -> Result<(), String> {
     line.command = Some("grpc");
     let streams = line.number("s", 1);
@@ -154,7 +155,7 @@ fn take_grpc_target(line: &mut LineBuilder, connections: u64) -> Result<(), Stri
     line.take_target(scheme)
 }
 
-/// Returns the place of a flag of ours.
+/// Returns the position of one of Plimsoll's flags among the translated arguments.
 fn position(line: &LineBuilder, flag: &str) -> Option<usize> {
     line.our_flags.iter().position(|word| word == flag)
 }

@@ -57,7 +57,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Its rate is that of connections, each of which makes `--num-calls` requests; without a rate one follows the other.
+/// Adds the flags that depend on several flags of httperf. Its rate counts connections, each of which makes
+/// `--num-calls` requests. Without a rate, connections are made one after another.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.number("num-conns", 1);
     let each = line.number("num-calls", 1).max(1);

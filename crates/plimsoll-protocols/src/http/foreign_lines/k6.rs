@@ -112,7 +112,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
-/// Returns whether a word is the name of a script.
+/// Returns whether a word is the file name of a script.
 fn is_script(word: &str) -> bool {
     word == "-" || [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end))
 }
@@ -124,7 +124,7 @@ struct ScriptOptions {
     clients: Option<u64>,
     calls: Option<u64>,
     duration: Option<String>,
-    /// Each as `30s:10`.
+    /// The stages, each written as `30s:10`: a duration and the number of users at its end.
     stages: Vec<String>,
     /// The rate per second of a `constant-arrival-rate` executor.
     rate: Option<String>,

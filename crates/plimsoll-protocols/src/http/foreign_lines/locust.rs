@@ -62,7 +62,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         crate::interface::foreign::command_lines::with_unit(&time, "s"),
     );
     let host = line.value("H").map(str::to_owned);
-    // A line with a URL and no file is complete.
+    // A line with a URL but no file can be translated completely.
     if !line.is_set("f") && (host.is_some() || !line.words.is_empty()) && line.is_guessed {
         line.words.extend(host);
         return line.take_target("http");

@@ -48,7 +48,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// All requests are sent at once, over one connection. nghttp warns of certificates and goes on.
+/// Adds the flags that depend on several flags of nghttp, which sends all requests at once over one connection. It only
+/// warns of certificates that it can't verify.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if line.is_guessed {
         return Err("it is no line of nghttp".to_owned());

@@ -125,7 +125,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the mean rate of bursts, and adds arrivals in bursts.
+/// Adds arrivals in bursts. Returns their mean rate in calls per second; `None` if the line sets no bursts.
 fn burst_rate(line: &mut LineBuilder) -> Option<f64> {
     let delay = line.value("burst-delay").and_then(seconds_of)?;
     let calls = line.number("burst-rate", 1);
@@ -137,7 +137,7 @@ fn burst_rate(line: &mut LineBuilder) -> Option<f64> {
     Some((calls as f64 / delay * 1000.0).round() / 1000.0)
 }
 
-/// Returns a time with one unit, in seconds; `None` for none.
+/// Parses a time with one unit, such as `5s` or `100ms`, to seconds; `None` for anything else.
 fn seconds_of(time: &str) -> Option<f64> {
     let at = time.find(|c: char| c.is_ascii_alphabetic())?;
     let number: f64 = time[..at].parse().ok()?;
@@ -150,7 +150,8 @@ fn seconds_of(time: &str) -> Option<f64> {
     Some(number * unit).filter(|seconds| *seconds > 0.0)
 }
 
-/// Replaces the digits that a pattern draws, such as `[0-9]`, by a field; others have no counterpart.
+/// Replaces the random digits of a URL pattern, such as `[0-9]`, by template fields. Other patterns have no
+/// counterpart.
 fn add_random_path(line: &mut LineBuilder) {
     const OTHER_PATTERNS_HINT: &str =
         "numbers are drawn in place of other patterns; --rows FILE has paths of any kind";

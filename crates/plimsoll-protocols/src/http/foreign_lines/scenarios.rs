@@ -1,5 +1,5 @@
-//! Answers command lines of tools whose load is a file: [drill](https://github.com/fcsonline/drill) and
-//! [Artillery](https://www.artillery.io/). The line is made of the first request and the numbers of the file.
+//! Recognises command lines of tools that read their load from a file: [drill](https://github.com/fcsonline/drill) and
+//! [Artillery](https://www.artillery.io/). The translation has the first request and the numbers in the file.
 
 use super::{NO_FILE_HINT, scripts, take_unverified_target};
 use crate::interface::foreign::command_lines::FlagMeaning::{
@@ -93,7 +93,8 @@ pub(super) static ARTILLERY_TOOL: LineTool = LineTool {
     finish,
 };
 
-/// `quick` has users that each make requests one after another; `run` has a file.
+/// Adds the flags that depend on several flags of Artillery. With `quick`, each user makes requests one after another;
+/// `run` reads a file.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if line.is_guessed {
         return Err("it is no line of Artillery".to_owned());

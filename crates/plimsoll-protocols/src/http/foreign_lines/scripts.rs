@@ -1,24 +1,24 @@
-//! Reads what scripts of other tools say plainly: URLs, numbers of users, durations, and the settings of a request.
+//! Finds literal values in scripts of other tools: URLs, numbers of users, durations, and the settings of a request.
 //!
-//! Scripts are not run. What is found here completes the line that is shown to their users, and a script of wrk that
-//! only sets the request is translated as a whole.
+//! Scripts are not run. The values complete the translated line that is shown to the user. A script of wrk that only
+//! sets the request is translated completely.
 
 use std::path::Path;
 
 use plimsoll_model::formats::input;
 use regex::Regex;
 
-/// The text of a script; `None` if there is no such file, or if it is not text.
+/// Returns the text of a script; `None` if the file does not exist or is not text.
 pub(super) fn script_text(path: &str) -> Option<String> {
     input::file_to_string(Path::new(path)).ok()
 }
 
-/// Returns the first group of the first match.
+/// Returns the first capture group of the first match.
 pub(super) fn find_first(text: &str, pattern: &str) -> Option<String> {
     find_all(text, pattern).into_iter().next()
 }
 
-/// Returns the first group of every match.
+/// Returns the first capture group of every match.
 pub(super) fn find_all(text: &str, pattern: &str) -> Vec<String> {
     let Ok(pattern) = Regex::new(pattern) else {
         return Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn find_all(text: &str, pattern: &str) -> Vec<String> {
     groups.collect()
 }
 
-/// The request that a script of wrk sets.
+/// The parts of a request that a script of wrk sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestSettings {
     pub method: Option<String>,
@@ -38,8 +38,8 @@ pub(super) struct RequestSettings {
     pub fields: Vec<(String, String)>,
 }
 
-/// Returns the settings of a script of wrk; `None` if it does more than set `wrk.method`, `wrk.path`, `wrk.body` and
-/// `wrk.headers` to texts.
+/// Returns the settings in a script of wrk; `None` if the script does more than assign strings to `wrk.method`,
+/// `wrk.path`, `wrk.body` and `wrk.headers`.
 pub(super) fn wrk_settings(script: &str) -> Option<RequestSettings> {
     let setting = Regex::new(
         r#"^wrk\.(method|path|body|headers\[\s*["']([^"']+)["']\s*\])\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')\s*;?\s*(?:--.*)?$"#,
@@ -64,7 +64,7 @@ pub(super) fn wrk_settings(script: &str) -> Option<RequestSettings> {
     Some(settings)
 }
 
-/// Resolves the escapes of a text in Lua; `None` if it has others than these.
+/// Decodes the escapes of a Lua string; `None` if it contains any but `\n`, `\r`, `\t`, `\\` and escaped quotes.
 fn unescape(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut left = text.chars();

@@ -8,7 +8,7 @@ use crate::interface::foreign::command_lines::FlagMeaning::{
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
 use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-/// The number of users without `-c`, as in siege's default configuration file.
+/// The number of users if `-c` is not set, as in siege's default configuration file.
 const DEFAULT_USERS: u64 = 25;
 
 pub(super) static TOOL: LineTool = LineTool {

@@ -142,7 +142,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_connections(line)
 }
 
-/// Adds what the target's connections need.
+/// Adds the flags for addresses and for the version of HTTP.
 fn add_connections(line: &mut LineBuilder) -> Result<(), String> {
     move_connections(line, "connect-to");
     move_to_socket(line, "unix-socket");
@@ -168,7 +168,7 @@ fn convert_rate(text: &str) -> Option<String> {
         .then(|| format!("{}/{unit}", count / number))
 }
 
-/// A target of `-format=json`.
+/// A target in the format of `-format=json`.
 #[derive(Deserialize)]
 struct JsonTarget {
     method: String,
@@ -183,7 +183,7 @@ struct JsonTarget {
 const SEVERAL_TARGETS: &str =
     "one request is measured; lanes of a plan put several loads side by side";
 
-/// Takes the target from stdin or a file that has a JSON object a line.
+/// Takes the target from stdin or from a file with one JSON object per line.
 fn take_json_target(line: &mut LineBuilder) -> Result<(), String> {
     let input = line.input.take().unwrap_or_default();
     let mut lines = input.lines().filter(|text| !text.trim().is_empty());
@@ -217,8 +217,8 @@ fn take_json_target(line: &mut LineBuilder) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the target from stdin: `GET http://HOST/`, followed by lines with header fields and `@FILE`. Without stdin,
-/// the target is a word of the command line.
+/// Reads the target from stdin: `GET http://HOST/`, followed by lines with header fields and `@FILE`. If nothing comes
+/// from stdin, the target is a word of the command line.
 fn take_target(line: &mut LineBuilder) -> Result<(), String> {
     let input = line.input.take().unwrap_or_default();
     let mut lines = input

@@ -151,7 +151,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         });
     let endpoint = line.value("endpoint").unwrap_or_default().to_owned();
     line.target = Some(format!("{}{endpoint}", base.trim_end_matches('/')));
-    // The value of `--goodput ttft:200 tpot:50` is several words.
+    // The values of `--goodput ttft:200 tpot:50` are separate words of the line.
     for word in std::mem::take(&mut line.words) {
         if line.is_guessed && word.contains("://") && !line.is_set("base-url") {
             line.target = Some(format!("{}{endpoint}", word.trim_end_matches('/')));
@@ -170,7 +170,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
-/// Returns the API for the backend and endpoint of the line; `None` if Plimsoll does not have it.
+/// Returns the API for the backend and endpoint of the line; `None` if Plimsoll does not support it.
 fn find_api(line: &LineBuilder) -> Option<&'static str> {
     let backend = line.value("backend").unwrap_or(OPENAI_BACKENDS[0]);
     let mut pooling = POOLING_BACKENDS.into_iter();
@@ -183,8 +183,8 @@ fn find_api(line: &LineBuilder) -> Option<&'static str> {
     is_known.then_some(if is_chat { "chat" } else { "completions" })
 }
 
-/// Adds lengths of prompts and answers: the ratio spreads both evenly around their means, and the shared prefix is not
-/// part of the length of the prompt.
+/// Adds the lengths of prompts and answers. `--random-range-ratio` spreads both evenly around their means. The length
+/// of a prompt does not include the shared prefix.
 fn add_random_lengths(line: &mut LineBuilder, has_answers: bool) {
     let ratio = line.value("random-range-ratio");
     let ratio: f64 = ratio.and_then(|ratio| ratio.parse().ok()).unwrap_or(0.0);
@@ -203,14 +203,14 @@ fn add_random_lengths(line: &mut LineBuilder, has_answers: bool) {
     if prefix > 0 {
         line.add("--shared-prefix-tokens", prefix);
     }
-    // The answers of embeddings and rankings have no tokens.
+    // Only models that generate answers have answer tokens; embeddings and rankings do not.
     if has_answers {
         let answers = range(line.number("random-output-len", 128), 0);
         line.add("--max-tokens", answers);
     }
 }
 
-/// Adds the file of a data set whose format we know.
+/// Adds the file of a data set if Plimsoll can read its format.
 fn add_data_set(line: &mut LineBuilder) {
     let name = line.value("dataset-name").unwrap_or_default().to_owned();
     let file = line.value("dataset-path").map(str::to_owned);

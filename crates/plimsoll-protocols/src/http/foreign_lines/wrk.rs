@@ -40,14 +40,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add("--workers", line.metric("t", 2));
     }
     add_deadline(line, "timeout");
-    // Words after the URL are arguments of the script.
+    // Words after the URL are arguments to the script.
     line.words.truncate(1);
     take_unverified_target(line)?;
     add_script(line);
     Ok(())
 }
 
-/// Adds the request that a script sets, if it does nothing else.
+/// Adds the request that a script sets, if the script does nothing else.
 fn add_script(line: &mut LineBuilder) {
     let Some(file) = line.value("s").map(str::to_owned) else {
         return;

@@ -159,7 +159,8 @@ struct MessageUsage {
 }
 
 impl MessageUsage {
-    /// Returns the counts, with cached and uncached tokens of the prompt added up. `answer`: the tokens of the answer.
+    /// Returns the counts, in which the cached and uncached tokens of the prompt are added up. `answer`: the tokens of
+    /// the answer.
     fn counts(self, answer: Option<u64>) -> TokenCounts {
         TokenCounts {
             prompt: self.uncached,

@@ -97,7 +97,7 @@ impl<'a> ResponseEvent<'a> {
                 };
                 AnswerChunk::from_choice(call, None)
             }
-            // The item's text has been streamed before, so only its kind counts.
+            // The item's text has already been streamed, so only its kind is read.
             "output_item.done" if self.item.calls_tools => {
                 let call = Delta {
                     calls_tools: true,
@@ -113,7 +113,7 @@ impl<'a> ResponseEvent<'a> {
     }
 }
 
-/// Returns the piece of text as content, reasoning or tool call, by the type of its event.
+/// Returns a piece of text as content, reasoning or a tool call, depending on the type of its event.
 fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
     let mut delta = Delta::default();
     match what {
@@ -175,7 +175,7 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
 }
 
 impl<'a> ResponseObject<'a> {
-    /// Returns the last chunk of a stream, without the text, which has been streamed before. `status`: the status in
+    /// Returns the last chunk of a stream, without the text, which has already been streamed. `status`: the status in
     /// the event's type.
     fn into_last_chunk(self, status: &str) -> AnswerChunk<'a> {
         let reason = self.finish_reason(status);

@@ -11,7 +11,7 @@ use super::json_leaves::json_leaves;
 use super::values::{entity_words, is_distinctive, is_identifying_name, is_random, owner_words};
 use crate::journey::{TakeSpec, TakeTable};
 
-/// The largest body that is searched for values, in bytes: journeys keep no larger ones.
+/// The maximum size of a body that is searched for values, in bytes: journeys keep no larger bodies.
 pub(super) const MAX_SEARCHED_BODY_BYTES: usize = 1 << 20;
 
 /// A value of a response.
@@ -21,11 +21,13 @@ pub(super) struct AnswerValue {
     pub(super) take: TakeSpec,
     /// The name under which the value would be bound.
     pub(super) name: String,
-    /// Words of the thing that the value identifies; the name of a value in a later request must share one of them.
+    /// Words that name the thing that the value identifies. A value in a later request matches only if its name shares
+    /// one of them.
     pub(super) words: BTreeSet<String>,
-    /// Words of the thing whose id the value is; a common value is recognised only under a name with one of them.
+    /// Words that name the thing whose id the value is. A common value matches only if the name in the request shares
+    /// one of them.
     pub(super) owner: BTreeSet<String>,
-    /// Whether the value is recognised under any name.
+    /// Whether the value matches under any name.
     pub(super) is_distinctive: bool,
     /// Whether the value is in an item of a list.
     pub(super) is_in_list: bool,
@@ -110,7 +112,7 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
             }),
         }
     }
-    // A value that is not distinctive and has no words could not be told from others.
+    // Drops values that are not distinctive and have no words: nothing would tell them from other values.
     values.retain(|found| {
         let is_identified = !found.words.is_empty() || !found.owner.is_empty();
         (found.is_distinctive || is_identified)
@@ -119,8 +121,8 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     values
 }
 
-/// Returns the words of the thing whose id a leaf is: from its key, from its nearest parent with words, or from the
-/// path.
+/// Returns the words that name the thing whose id a JSON leaf is. They come from its key, from its nearest parent with
+/// words, or from the path.
 fn leaf_owner_words(pointer: &str, key: &str, path: &str) -> BTreeSet<String> {
     let own = owner_words(key);
     if own.is_empty() || !entity_words(key).is_empty() {
@@ -135,7 +137,7 @@ fn is_index(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the source for a header field's value, or for a match of a regular expression in it.
+/// Returns the rule that takes the value of a header field, or the match of a regular expression in it.
 pub(super) fn header_source(name: &str, regex: Option<String>) -> TakeSpec {
     TakeSpec::From(TakeTable {
         header: Some(name.to_owned()),
@@ -144,7 +146,7 @@ pub(super) fn header_source(name: &str, regex: Option<String>) -> TakeSpec {
     })
 }
 
-/// Returns the source for a match of a regular expression in the body.
+/// Returns the rule that takes the match of a regular expression in the body.
 pub(super) fn body_source(regex: String) -> TakeSpec {
     TakeSpec::From(TakeTable {
         regex: Some(regex),
@@ -207,7 +209,8 @@ fn cookie_value(field: &str) -> Option<AnswerValue> {
     })
 }
 
-/// Returns the segments and parameters of a `Location` that are sent without any decoding.
+/// Returns the segments and parameters of a `Location` that contain no character to decode, so that requests send them
+/// unchanged.
 fn location_values(location: &str) -> Vec<AnswerValue> {
     let is_plain = |text: &str| {
         text.bytes()
@@ -327,7 +330,7 @@ fn page_values(page: &str) -> Vec<AnswerValue> {
     values
 }
 
-/// Returns whether `value` is the first match of the regular expression in `text`.
+/// Returns whether the first match of the regular expression in `text` captures `value`.
 fn finds_first(pattern: &str, text: &str, value: &str) -> bool {
     let Ok(expression) = Regex::new(pattern) else {
         return false;
@@ -336,11 +339,11 @@ fn finds_first(pattern: &str, text: &str, value: &str) -> bool {
     found.is_some_and(|group| group.as_str() == value)
 }
 
-/// The longest text before a value that its regular expression contains, in bytes.
+/// The maximum length of the text before a value in the value's regular expression, in bytes.
 const MAX_CONTEXT_BYTES: usize = 32;
-/// The shortest text before a value that its regular expression contains, in bytes.
+/// The minimum length of the text before a value in the value's regular expression, in bytes.
 const MIN_CONTEXT_BYTES: usize = 3;
-/// The most tags of a page whose values are examined; for each one the whole page is searched.
+/// The maximum number of tags of a page whose values are examined: for each tag the whole page is searched.
 const MAX_TAGS: usize = 100;
 
 /// Returns a regular expression that finds a value in a page by the text before it.
@@ -397,7 +400,7 @@ pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = 
     })
 }
 
-/// Returns the path to which a response redirects, and its source in the response; `None` if it leads to another
+/// Returns the path to which a response redirects, and the rule that takes it; `None` if the redirect leads to another
 /// origin.
 pub(super) fn redirect_path(exchange: &RecordedExchange) -> Option<(&str, TakeSpec)> {
     let answer = exchange.answer.as_ref()?;

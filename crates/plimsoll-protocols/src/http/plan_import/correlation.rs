@@ -1,7 +1,7 @@
 //! Finds values of earlier responses in later requests, and replaces them by fields.
 //!
 //! Values of responses are stored by their text, so that each value of a request needs one lookup. A value that a
-//! request sent before any response contained it does not come from a response, even if one repeats it.
+//! request sent before any response contained it did not come from a response, even if a later response contains it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -20,14 +20,14 @@ use super::secrets::{SecretPlaceholders, is_password, is_secret_value};
 use super::values::{entity_words, is_common, is_identifying_name, is_random, owner_words};
 use crate::journey::TakeSpec;
 
-/// The most responses that are stored as sources of the same value.
+/// The maximum number of responses that are stored as sources of the same value.
 const MAX_SOURCES: usize = 8;
-/// The most text of pages that is searched for values in total, in bytes.
+/// The maximum total size of the pages that are searched for values, in bytes.
 const MAX_SEARCHED_BYTES: usize = 512 << 20;
 /// Names of built-in template fields, to which values can't be bound.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
-/// A value of a response, and the name to which its step binds it once a request uses it.
+/// A value of a response, and the name that its step gives it once a later request uses it.
 #[derive(Debug)]
 struct KnownValue {
     step: usize,
@@ -42,10 +42,11 @@ enum ValueReplacement {
     Variable(String),
 }
 
-/// A place in a request's text, and the replacement for it.
+/// The position of a value in the text of a request, and its replacement.
 type FoundValue = (Range<usize>, ValueReplacement);
 
-/// The values that each step takes, the steps and names of values in list items, and the plan's secrets.
+/// The result of the correlation: the values that each step takes, the step and name of each value in an item of a
+/// list, and the plan's secrets.
 type CollectedTakes = (
     Vec<BTreeMap<String, TakeSpec>>,
     Vec<(usize, String)>,
@@ -66,7 +67,7 @@ pub(super) struct ValueCorrelator {
     /// The sources of the values that each step takes, by name.
     takes: Vec<BTreeMap<String, TakeSpec>>,
     names: HashSet<String>,
-    /// The steps and names of values in list items.
+    /// The step and name of each value that comes from an item of a list.
     list_items: Vec<(usize, String)>,
     pub(super) secrets: SecretPlaceholders,
 }
@@ -91,7 +92,7 @@ impl ValueCorrelator {
         let step = self.takes.len();
         self.takes.push(BTreeMap::new());
         for value in answer_values(exchange) {
-            // A common value may have been sent earlier with another meaning.
+            // A common value is kept, because an earlier request may have sent it with another meaning.
             if self.sent.contains(&value.value) && !is_common(&value.value) {
                 continue;
             }
@@ -136,7 +137,7 @@ impl ValueCorrelator {
         (self.takes, self.list_items, self.secrets)
     }
 
-    /// Returns the field for a path to which an earlier response redirected.
+    /// Returns a field in place of `path`, if an earlier response redirected to this path.
     pub(super) fn redirect_field(&mut self, path: &str) -> Option<FieldText> {
         let at = self.places.iter().rposition(|(known, _)| known == path)?;
         let (_, mut known) = self.places.remove(at);
@@ -147,8 +148,8 @@ impl ValueCorrelator {
         Some(text)
     }
 
-    /// Returns the text with fields in place of secret values and values of earlier responses. `values`: in the order
-    /// of the text.
+    /// Returns the text with fields in place of secrets and of values of earlier responses. `values`: the values of the
+    /// text, in order.
     pub(super) fn replace_known_values(
         &mut self,
         text: &str,
@@ -209,8 +210,8 @@ impl ValueCorrelator {
     fn find_replacements(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         let is_one_segment = !is_segment(value) || !value.value.contains('/');
-        // A field's value is not encoded for the syntax inside another value, so only plain values can be replaced
-        // there.
+        // The value of a field inside another value is not encoded for the syntax around it, so there only values that
+        // need no encoding are replaced.
         let is_plain = value.place != ValueSyntax::Embedded || held == value.value;
         let takes_field = is_one_segment && is_plain;
         if let Some(name) = self.find_name(value).filter(|_| takes_field) {
@@ -263,7 +264,7 @@ impl ValueCorrelator {
         }
     }
 
-    /// Returns the pieces of a value that are distinctive values of responses.
+    /// Returns the pieces of a value that equal distinctive values of responses, with their replacements.
     fn find_pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         if held != value.value || value.place == ValueSyntax::JsonNumber {
@@ -299,7 +300,7 @@ impl ValueCorrelator {
         } else {
             entity_words(&value.name)
         };
-        // For a common value, `words` are already limited to those of an id's owner.
+        // A common value counts as identified, because its `words` are already limited to the owner of an id.
         let is_identified = is_segment || is_common || is_identifying_name(&value.name);
         let shares = |known: &KnownValue| {
             let its_words = if is_common {
@@ -391,7 +392,7 @@ impl ValueCorrelator {
     }
 }
 
-/// Returns the text with the replacements. `found`: in the order of the text.
+/// Returns the text with the replacements. `found`: the replacements, in the order of the text.
 fn replace_values(text: &str, found: Vec<FoundValue>) -> FieldText {
     let mut made = FieldText::default();
     let mut at = 0;

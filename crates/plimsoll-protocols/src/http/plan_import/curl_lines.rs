@@ -88,7 +88,7 @@ impl RecordedTraffic {
                 "--http-version" => {
                     exchange.is_multiplexed = rest.next().is_some_and(|version| version == "2");
                 }
-                // The translation of a command is one call; these flags say so, and are skipped.
+                // Skips the flags that limit a translated command to one call, since a step makes one call anyway.
                 "--clients" | "--calls" => drop(rest.next()),
                 "--compressed" => {}
                 "-L" => self.notes.push(format!(

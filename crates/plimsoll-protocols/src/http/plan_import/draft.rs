@@ -24,7 +24,7 @@ pub(super) struct PlanDraft {
     pub(super) steps: Vec<StepDraft>,
 }
 
-/// A step that is being built.
+/// A step that is being built from a request.
 #[derive(Debug, Default)]
 pub(super) struct StepDraft {
     pub(super) name: String,
@@ -59,7 +59,7 @@ impl HeaderText {
     }
 }
 
-/// Returns the name of the file of rows for the plan with this name.
+/// Returns the name of the rows file for the plan `plan`.
 pub(super) fn rows_file(plan: &str) -> String {
     format!("{plan}-users.csv")
 }

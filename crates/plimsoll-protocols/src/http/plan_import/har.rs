@@ -115,7 +115,7 @@ struct HarContent {
 /// Reads a HAR file.
 ///
 /// # Errors
-/// When the text is not a HAR file, with entry and key, or when no usable request is left.
+/// When the text is not a HAR file, or when no usable request is left. The message names the entry and the key.
 pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<RecordedTraffic, String> {
     let archive: HarArchive<'_> =
         serde_json::from_str(text).map_err(file_error("HAR 1.2", text))?;

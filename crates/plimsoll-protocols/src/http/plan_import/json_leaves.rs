@@ -79,7 +79,7 @@ enum JsonKind {
     Number,
 }
 
-/// The longest pointer of a leaf, in bytes; limits memory, as each leaf has its own copy.
+/// The maximum length of a leaf's pointer, in bytes. This limits memory, as each leaf has its own copy.
 const MAX_POINTER_BYTES: usize = 512;
 
 /// Returns a leaf; `None` if its pointer is too long.

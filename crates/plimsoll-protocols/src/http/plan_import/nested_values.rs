@@ -12,7 +12,7 @@ use super::secrets::is_secret;
 use super::values::is_credential;
 use super::xml_values::find_xml_values;
 
-/// The deepest nesting of texts that is examined.
+/// The maximum nesting of texts that are examined.
 const MAX_NESTING: usize = 4;
 
 /// A value's decoded text, with the origin of each byte in the encoded text.
@@ -73,7 +73,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
         let Some((name, assigned)) = groups.get(1).zip(assigned) else {
             continue;
         };
-        // The assigned text of GraphQL may be a variable or a type.
+        // In GraphQL, a variable or a type may follow the colon instead of a value.
         let is_reference = assigned.as_str().starts_with('$') || assigned.as_str().ends_with('!');
         if !is_reference && is_secret(name.as_str(), assigned.as_str()) {
             found.push((assigned.range(), name.as_str().to_owned()));
@@ -104,12 +104,12 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
 }
 
 impl DecodedText {
-    /// Converts a value's position in the decoded text to the encoded text.
+    /// Converts a value's position in the decoded text to its position in the encoded text.
     fn to_encoded_position(&self, value: RequestValue) -> RequestValue {
         let is_number = value.place == ValueSyntax::JsonNumber;
         RequestValue {
             span: self.offsets[value.span.start]..self.offsets[value.span.end],
-            // `Embedded` marks that a field here is not encoded for the inner syntax.
+            // `Embedded` marks a place where the value of a field is not encoded for the syntax around it.
             place: if is_number {
                 ValueSyntax::JsonNumber
             } else {

@@ -2,7 +2,7 @@
 
 use plimsoll_model::formats::quantity;
 
-/// The most steps of a journey.
+/// The maximum number of steps of a journey.
 pub(super) const MAX_STEPS: usize = 200;
 
 /// The reason why a request of a recording is left out.
@@ -10,9 +10,9 @@ pub(super) const MAX_STEPS: usize = 200;
 pub(super) enum OmissionReason {
     /// The request loads an asset such as an image or a font.
     Asset,
-    /// The request goes to another origin; the text lists the first other origins.
+    /// The request goes to another origin; the text lists a few of the other origins.
     OtherOrigin(String),
-    /// The request comes after the most steps that a journey can have.
+    /// The request comes after the maximum number of steps.
     BeyondLimit,
     /// The URL is a data URL, or internal to the browser.
     DataUrl,

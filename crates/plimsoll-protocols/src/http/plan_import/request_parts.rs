@@ -32,7 +32,8 @@ const TOKEN_SEGMENT_WORDS: [&str; 18] = [
     "verification",
     "verify",
 ];
-/// The most segments from one of these words to the token; Django's links have the user's number between them.
+/// The maximum distance from one of these words to the token, in segments. Links of Django have the user's number in
+/// between.
 const MAX_TOKEN_DISTANCE: usize = 2;
 
 /// Returns the values in a path and query.
@@ -128,7 +129,7 @@ static PART_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a valid expression")
 });
 
-/// Returns the values of the parts of a form's text (RFC 7578).
+/// Returns the values of the parts of a multipart form (RFC 7578).
 fn find_multipart_values(text: &str) -> Vec<RequestValue> {
     let parts = PART_PATTERN.captures_iter(text).filter_map(|part| {
         let (name, value) = (part.get(1)?, part.get(2)?);
@@ -142,7 +143,7 @@ fn find_multipart_values(text: &str) -> Vec<RequestValue> {
     parts.filter(|part| !part.value.is_empty()).collect()
 }
 
-/// Matches a form's text that has another content type, as beacons of pages have.
+/// Matches the text of a form that is sent with another content type, as web beacons do.
 static FORM_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"^[\w.%\[\]-]+=[^&\s=]*(?:&[\w.%\[\]-]+=[^&\s=]*)*$";
     Regex::new(pattern).expect("a valid expression")
@@ -185,7 +186,7 @@ fn find_json_line_values(text: &str) -> Option<Vec<RequestValue>> {
     Some(values)
 }
 
-/// Returns the name of a leaf: its key, or if that is only `id`, the key of its parent.
+/// Returns the name of a leaf: its key, or the key of its parent if its own key is only `id`.
 fn leaf_name(pointer: &str, key: String) -> String {
     if !matches!(&*key, "id" | "uuid") {
         return key;

@@ -36,20 +36,20 @@ const TOKEN_WORDS: [&str; 6] = [
     "ticket",
 ];
 
-/// The shortest authorization code (RFC 6749, section 4.1.2), in bytes; shorter values named `code` are other kinds of
-/// codes.
+/// The minimum length of an authorization code (RFC 6749, section 4.1.2), in bytes. A shorter value with the name
+/// `code` is another kind of code.
 const MIN_GRANT_BYTES: usize = 16;
 
-/// The shortest value of any other secret, in bytes.
+/// The minimum length of any other secret, in bytes.
 const MIN_TOKEN_BYTES: usize = 6;
 
 /// Returns whether a value of a request is secret, judging by its place, name and form.
 pub(super) fn is_secret_value(value: &RequestValue) -> bool {
     let text = &*value.value;
     match value.place {
-        // A number is secret only if its name says that people type it.
+        // A number is secret only under the name of a secret that people type, such as a PIN.
         ValueSyntax::JsonNumber => is_password(&value.name),
-        // The name of a segment is the segment before it, which does not make the value a secret.
+        // The name of a segment is the segment before it, which does not show whether the value is secret.
         ValueSyntax::Segment => is_credential(text),
         ValueSyntax::TokenSegment => is_credential(text) || is_path_token(text),
         _ => is_secret(&value.name, text),
@@ -104,7 +104,8 @@ impl SecretPlaceholders {
         assign_name(&mut self.variables, &name, value)
     }
 
-    /// Returns the column for a request's value that is a secret.
+    /// Returns the column for a secret that is a value of a request, and chooses the column's name by the value's
+    /// place.
     pub(super) fn value_column(&mut self, value: &RequestValue) -> String {
         let is_segment = matches!(
             value.place,
@@ -143,7 +144,8 @@ impl SecretPlaceholders {
     }
 }
 
-/// Returns the name of this value in `known`, adding it with a number if another value has the name already.
+/// Returns the name of this value in `known`. Adds the value if it is new; if another value already has the name,
+/// appends a number.
 fn assign_name(known: &mut BTreeMap<String, String>, name: &str, value: &str) -> String {
     let mut numbered = name.to_owned();
     for number in 2.. {

@@ -70,7 +70,7 @@ const ASSET_EXTENSIONS: [&str; 24] = [
     ".m4a",
 ];
 
-/// Returns whether the path of a URL ends like that of an asset.
+/// Returns whether the path of a URL ends in the file name extension of an asset.
 pub(super) fn has_asset_path(url: &str) -> bool {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let path = path.to_ascii_lowercase();
@@ -87,7 +87,8 @@ impl RecordedTraffic {
         reasons.join("; ")
     }
 
-    /// Keeps the requests to one origin. The flag of each request says whether it loads an asset.
+    /// Keeps the requests to one origin, and counts the others. The flag of each request says whether it loads an
+    /// asset.
     ///
     /// # Errors
     /// When no request is left, or none goes to the selected origin.
@@ -131,8 +132,8 @@ impl RecordedTraffic {
     }
 }
 
-/// Returns the origins with their numbers of requests, most first. Assets, which often have another origin, count only
-/// if there are no other requests.
+/// Returns the origins with their numbers of requests, in descending order. Assets often have another origin, so they
+/// count only if there are no other requests.
 fn counts_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for (is_asset, exchange) in kept {

@@ -1,4 +1,4 @@
-//! Builds the steps of a plan from exchanges in the order in which they were sent.
+//! Builds the steps of a plan from recorded exchanges, in the order in which the requests were sent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -17,9 +17,9 @@ use super::secrets::{SecretPlaceholders, is_secret};
 use super::values::is_credential;
 use crate::journey::has_only_fields;
 
-/// The shortest pause that is kept.
+/// The minimum length of a pause that is kept.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// The longest name of a step, in characters.
+/// The maximum length of a step's name, in characters.
 const MAX_NAME_CHARS: usize = 80;
 
 /// Header fields that browsers and HTTP clients set on their own.
@@ -196,7 +196,7 @@ impl StepBuilder {
         self.add_headers(exchange, &mut step);
         self.add_cookies(exchange, &mut step);
         let status = exchange.answer.as_ref().map(|answer| answer.status);
-        // Conditions such as `if-none-match` are not sent, so a recorded 304 becomes a full response.
+        // A recorded 304 becomes a full response, because conditions such as `if-none-match` are not sent.
         step.expect = status.filter(|status| !(200..300).contains(status) && *status != 304);
         step
     }

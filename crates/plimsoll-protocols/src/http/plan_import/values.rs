@@ -1,26 +1,27 @@
 //! Classifies values by name and form: whether they may come from a response, are common, or are secret.
 //!
-//! A value is *distinctive* if no user would type it, such as a token: it is recognised under any name. Any other value
+//! A value that no user would type, such as a token, is *distinctive*: it is recognised under any name. Any other value
 //! is matched to a response only if the names in request and response identify the same thing. *Common* values, such as
-//! `7`, `en` or `true`, which a response may contain by chance, are matched only as ids of the same thing.
+//! `7`, `en` or `true`, may be in a response by chance, so they are matched only as ids of the same thing.
 
 use std::collections::BTreeSet;
 
-/// The shortest value that can be distinctive, in bytes.
+/// The minimum length of a value that is distinctive, in bytes.
 const MIN_DISTINCTIVE_BYTES: usize = 6;
-/// The shortest value without a digit that is distinctive by its form, in bytes.
+/// The minimum length of a value without digits that is distinctive by its form, in bytes.
 const MIN_LETTERS_BYTES: usize = 16;
-/// The longest number that is common, in digits.
+/// The maximum length of a number that is common, in digits.
 const MAX_COMMON_DIGITS: usize = 4;
-/// The longest value with letters and digits that is common, such as `v2`, in bytes.
+/// The maximum length of a value with letters and digits that is common, such as `v2`, in bytes.
 const MAX_COMMON_MIXED_BYTES: usize = 3;
-/// The shortest text that is a credential by its form alone, in bytes.
+/// The minimum length of a text that is a credential by its form alone, in bytes.
 const MIN_OPAQUE_BYTES: usize = 32;
-/// The longest text that is a credential by its form alone, in bytes; longer texts are content.
+/// The maximum length of a text that is a credential by its form alone, in bytes; longer texts are content.
 const MAX_OPAQUE_BYTES: usize = 512;
-/// The minimum share of adjacent characters of different kinds in random text, in percent; words have fewer.
+/// The minimum share of adjacent characters of different kinds in random text, in percent. The share is smaller in
+/// words.
 const MIN_CHANGES_PERCENT: usize = 38;
-/// The shortest token after a path segment such as `reset`, in bytes.
+/// The minimum length of a token after a path segment such as `reset`, in bytes.
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// Words in the names of values that identify something or someone.
@@ -86,7 +87,7 @@ const DESCRIBING_WORDS: [&str; 18] = [
     "version",
 ];
 
-/// Words in names that mark a value as an id without saying of what.
+/// Words in names that mark a value as an id, but do not tell of what thing.
 const ID_WORDS: [&str; 8] = [
     "guid",
     "id",
@@ -124,7 +125,7 @@ pub(super) fn split_words(name: &str) -> BTreeSet<String> {
     words
 }
 
-/// Returns the words of a name for the thing that a value belongs to: `itemId` has `item`.
+/// Returns the words of a name that tell what thing a value belongs to: `item` for `itemId`.
 pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
     let is_entity = |word: &String| {
         let is_version = || {
@@ -150,7 +151,8 @@ pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
     words
 }
 
-/// Returns the words of a name for the thing whose id the value is; empty if the value is not an id.
+/// Returns the words of a name that tell what thing the value is an id of: `item` for `itemId`. Returns an empty set if
+/// the value is not an id.
 pub(super) fn owner_words(name: &str) -> BTreeSet<String> {
     if !is_id_name(name) {
         return BTreeSet::new();
@@ -322,7 +324,7 @@ const CREDENTIAL_PREFIXES: [&str; 22] = [
     "xoxp-",
     "ya29.",
 ];
-/// The shortest credential with one of these prefixes, in bytes.
+/// The minimum length of a credential with one of these prefixes, in bytes.
 const MIN_CREDENTIAL_BYTES: usize = 20;
 
 /// Returns whether the value has the form of a credential, whatever its name.

@@ -28,7 +28,7 @@ pub(super) fn find_xml_values(text: &str) -> Option<Vec<RequestValue>> {
     let mut reader = Reader::from_str(text);
     let mut values = Vec::new();
     let mut open: Option<OpenElement> = None;
-    // The content of the last element that was a name for the next value.
+    // The content of the last element that names the value after it.
     let mut label = String::new();
     loop {
         let begin = usize::try_from(reader.buffer_position()).ok()?;
@@ -111,7 +111,7 @@ fn push_value(values: &mut Vec<RequestValue>, span: Range<usize>, value: String,
     }
 }
 
-/// Returns the span of a content without surrounding white space and CDATA markers.
+/// Returns the span of an element's content without surrounding white space and CDATA markers.
 fn content_span(text: &str, span: Range<usize>) -> Range<usize> {
     let content = &text[span.clone()];
     let mut begin = span.start + (content.len() - content.trim_start().len());

@@ -8,39 +8,39 @@ use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variatio
 use super::message_match::MessageMatch;
 use crate::http::call::{HttpCall, VaryingBody};
 
-/// What a step does with the user's socket.
+/// The actions of a step on the user's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketStepCall {
     /// The request that opens the socket; not used if the step opens none.
     pub(super) upgrade: HttpCall,
-    /// The step opens the socket.
+    /// Whether the step opens the socket.
     pub(super) opens: bool,
     /// The subprotocols to offer, in order of preference.
     pub(super) subprotocols: Vec<Template>,
-    /// Offers compression.
+    /// Whether the step offers compression.
     pub(super) compressed: bool,
     /// Maximum size of a message, in bytes.
     pub(super) max_message: usize,
     /// The frames to send.
     pub(super) frames: Vec<FrameContent>,
-    /// Frames are binary.
+    /// Whether frames are binary.
     pub(super) binary: bool,
     /// The messages to await.
     pub(super) until: AwaitedMessages,
-    /// A message that reports an error.
+    /// Recognises a message that reports an error.
     pub(super) error: Option<MessageMatch>,
-    /// A match that at least one awaited message must have.
+    /// The rule that at least one awaited message must match.
     pub(super) expect: Option<MessageMatch>,
-    /// The step closes the socket at its end.
+    /// Whether the step closes the socket at its end.
     pub(super) closes: bool,
 }
 
 /// A frame of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FrameContent {
-    /// The payload, if it does not vary.
+    /// The payload; empty if it varies.
     pub(super) constant: Vec<u8>,
-    /// The template; `None`: the payload does not vary.
+    /// The template of the payload; `None` if the payload does not vary.
     pub(super) varying: Option<VaryingBody>,
 }
 

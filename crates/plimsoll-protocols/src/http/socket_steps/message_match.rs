@@ -1,4 +1,4 @@
-//! Recognises messages: by the whole text, a part of it, a value in JSON, or a regular expression.
+//! Recognises messages by their whole text, by a part of it, by a value in JSON, or by a regular expression.
 
 use plimsoll_model::rows::template::{RenderContext, Template};
 use regex::bytes::Regex;
@@ -11,11 +11,11 @@ use crate::journey::{TakeSource, parse_json_source, resolve_pointer};
 /// How a message is recognised.
 #[derive(Clone, Debug)]
 pub(super) enum MessageMatch {
-    /// The whole message, apart from white space at both ends.
+    /// The whole message equals a text, apart from white space at both ends.
     Whole(Template),
     /// The message contains a text.
     Contains(Template),
-    /// The value that a JSON Pointer leads to; without a template any value but null.
+    /// The value at a JSON Pointer equals the text of the template; without a template, it exists and is not null.
     Json(Vec<String>, Option<Template>),
     /// The message matches a regular expression.
     Regex(Regex),
@@ -38,10 +38,10 @@ impl PartialEq for MessageMatch {
 impl Eq for MessageMatch {}
 
 impl MessageMatch {
-    /// Resolves what was typed.
+    /// Resolves the rule in a plan.
     ///
     /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// Returns an error that says what is wrong with the rule, and how to write it.
     pub(super) fn resolve(
         typed: &MessageMatchSpec,
         texts: &mut TemplateContext<'_>,
@@ -99,7 +99,7 @@ impl MessageMatch {
         }
     }
 
-    /// Returns the template of the text or the value.
+    /// Returns the template of the text or value to compare with; `None` for a regular expression, and for any value.
     pub(super) fn template(&self) -> Option<&Template> {
         match self {
             MessageMatch::Whole(template) | MessageMatch::Contains(template) => Some(template),
@@ -108,7 +108,7 @@ impl MessageMatch {
         }
     }
 
-    /// Returns the text or the value to compare with, for one step of a user.
+    /// Renders the text or value to compare with, for one step of a user.
     pub(super) fn wanted(&self, moment: &RenderContext<'_>) -> Vec<u8> {
         let mut wanted = Vec::new();
         if let Some(template) = self.template() {
@@ -117,7 +117,8 @@ impl MessageMatch {
         wanted
     }
 
-    /// Returns whether `message` is meant. `wanted`: what [`MessageMatch::wanted`] returned.
+    /// Returns whether the rule matches `message`. `wanted`: the text or value that [`MessageMatch::wanted`] has
+    /// rendered.
     pub(super) fn matches(&self, message: &[u8], wanted: &[u8]) -> bool {
         match self {
             MessageMatch::Whole(_) => message.trim_ascii() == wanted,

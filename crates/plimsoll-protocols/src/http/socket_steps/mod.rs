@@ -1,9 +1,9 @@
-//! Steps of a journey over a WebSocket (RFC 6455): a step opens the user's socket, sends frames, awaits messages, and
-//! closes the socket, or does some of these. The socket stays open between steps, also while other steps use the user's
-//! other connection, and messages that arrive meanwhile wait for the step that reads them.
+//! Steps of a journey over a WebSocket (RFC 6455). A step does one or more of these, in this order: it opens the user's
+//! socket, sends frames, awaits messages, and closes the socket. The socket stays open between steps, also while other
+//! steps use the user's other connection. Messages that arrive between steps wait for the next step that reads them.
 //!
-//! [`SocketStepSpec`] is what a plan says, `resolve` makes a `SocketStepCall` of it, which is `prepared` once for
-//! all users, and `user_socket` is the driver.
+//! [`SocketStepSpec`] contains the keys of a step in a plan. `resolve` converts them to a `SocketStepCall`, `prepared`
+//! encodes the parts that are the same for all users, and `user_socket` is the driver.
 
 mod call;
 mod message_match;

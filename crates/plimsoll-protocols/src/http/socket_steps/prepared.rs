@@ -1,4 +1,4 @@
-//! A step over a WebSocket as all users make it: everything that is the same for all of them is encoded once.
+//! A step over a WebSocket whose constant parts are encoded, as all users share them.
 
 use plimsoll_model::Time;
 use plimsoll_model::rows::template::{RenderContext, Template, TraceIds, Variation};
@@ -11,13 +11,14 @@ use crate::http::request::{EncodedUpgrade, HttpRequest, write_body};
 use crate::journey::{StepContext, TakenValues};
 use crate::shared::clock_origin::ClockOrigin;
 
-/// A step's request and frames, as all users send them.
+/// The request and the frames of a step, shared by all users.
 pub(super) struct PreparedSocketCall {
     pub(super) call: SocketStepCall,
     upgrade: EncodedUpgrade,
     variation: Variation,
     pub(super) address: StepAddress,
-    /// The journey's names, and the positions of those that must be names of subprotocols, and of those in text frames.
+    /// The names of the values that the journey takes. The two fields below are indices into it: of the values that
+    /// must be names of subprotocols, and of those in text frames.
     pub(super) taken: Vec<String>,
     pub(super) in_subprotocols: Vec<usize>,
     pub(super) in_text: Vec<usize>,
@@ -25,7 +26,7 @@ pub(super) struct PreparedSocketCall {
 }
 
 impl PreparedSocketCall {
-    /// Prepares `step`; `request` is its upgrade.
+    /// Prepares `step`. `request`: the request that opens its socket.
     pub(super) fn new(
         request: &HttpRequest<'_>,
         step: &SocketStepCall,
@@ -58,12 +59,12 @@ impl PreparedSocketCall {
         }
     }
 
-    /// Returns the trace ids that the upgrade carries, if it carries any.
+    /// Returns the trace ids in the upgrade request; `None` if it has none.
     pub(super) fn trace_ids(&self) -> Option<TraceIds> {
         self.upgrade.trace_ids()
     }
 
-    /// Returns how frames are sent.
+    /// Returns the opcode of the step's frames.
     pub(super) fn opcode(&self) -> Opcode {
         if self.call.binary {
             Opcode::Binary
@@ -72,7 +73,7 @@ impl PreparedSocketCall {
         }
     }
 
-    /// Returns what templates are rendered with in the user's call `number`.
+    /// Returns the context in which templates are rendered for the user's call `number`.
     pub(super) fn moment<'a>(
         &'a self,
         number: u64,
@@ -85,7 +86,8 @@ impl PreparedSocketCall {
         render_context.with_taken(taken)
     }
 
-    /// Appends the upgrade of the user's call `number`, with the `handshake` fields.
+    /// Appends the upgrade request of the user's call `number`. `handshake`: the header fields of the WebSocket
+    /// handshake.
     pub(super) fn write_upgrade(
         &self,
         (number, now): (u64, Time),

@@ -1,4 +1,4 @@
-//! Steps over a WebSocket as the calls of a journey.
+//! The protocol of steps over a WebSocket, which connects their driver with journeys.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::journey::{CapturedResponse, CookieJar, StepContext, StepProtocol, Tak
 pub(super) struct SocketStepProtocol(Arc<PreparedSocketCall>);
 
 impl SocketStepProtocol {
-    /// Prepares `step`; `request` is its upgrade.
+    /// Prepares `step`. `request`: the request that opens its socket.
     pub(super) fn new(
         request: &HttpRequest<'_>,
         step: &SocketStepCall,
@@ -35,7 +35,7 @@ impl Protocol for SocketStepProtocol {
     type Driver = SocketStepDriver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // ALPN is not used, as with HTTP/1.1.
+        // ALPN is not offered, as for HTTP/1.1.
         None
     }
 

@@ -1,4 +1,4 @@
-//! Resolves a step over a WebSocket.
+//! Resolves the section of a step over a WebSocket to a call.
 
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::CallPlan;
@@ -25,7 +25,7 @@ use crate::journey::{StepCall, StepContext, StepScope, StepSection, TakeRule, Ta
 const SECTION: &str = "websocket";
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
 const LARGEST_MAX_MESSAGE: ByteSize = ByteSize(u32::MAX as u64);
-/// The first slot of the fields of frames and messages, distinct from those of the path.
+/// The first template slot of frames and messages. Lower slots belong to the path and the header fields.
 const FIRST_METADATA_SLOT: u32 = 1 << 16;
 
 impl CallSection for SocketStepSpec {
@@ -150,7 +150,7 @@ impl StepSection for SocketStepSpec {
     }
 
     fn call_of_plan(call: &CallPlan) -> CallPlan {
-        // Targets of WebSockets belong to the section of requests over HTTP.
+        // A plan whose target is a WebSocket has an HTTP section, so its call is the upgrade request.
         let own: Option<&SocketStepCall> = call.downcast_ref();
         own.map_or_else(|| call.clone(), |own| CallPlan::new(own.upgrade.clone()))
     }
@@ -172,13 +172,13 @@ impl StepSection for SocketStepSpec {
     }
 }
 
-/// Returns the key of a problem.
+/// Returns the key to name in a problem.
 fn key(name: &str) -> String {
     format!("call.{SECTION}.{name}")
 }
 
 impl SocketStepSpec {
-    /// Reports keys that belong to other steps, and what is missing.
+    /// Reports keys that apply only to other steps, and keys that are missing.
     fn check_keys(&self, problems: &mut Problems, spec: &Spec) {
         let of_upgrade = [
             ("headers", !self.headers.is_empty()),
@@ -222,7 +222,7 @@ impl SocketStepSpec {
         }
     }
 
-    /// Resolves the request that opens the socket. A step that opens none has an empty one.
+    /// Resolves the request that opens the socket. A step that opens no socket gets an unused request for `/`.
     fn upgrade(
         &self,
         problems: &mut Problems,
@@ -319,8 +319,8 @@ impl SocketStepSpec {
     }
 }
 
-/// Checks what is known of a subprotocol's name before the load. The name may be secret, so the message does not show
-/// it.
+/// Checks a subprotocol's name as far as it is known before the load. The name may be secret, so the message does not
+/// show it.
 fn checked_subprotocol(name: Template) -> Result<Template, String> {
     let is_token = |text: &str| text.bytes().all(is_in_subprotocol);
     let is_good = name.parts().iter().all(|part| match part {

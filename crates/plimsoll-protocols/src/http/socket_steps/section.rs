@@ -7,31 +7,33 @@ use plimsoll_model::spec::MetadataSpec;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-/// A step over a WebSocket. Its parts come in this order: it opens the socket, sends frames, awaits messages, and
-/// closes the socket.
+/// A step over a WebSocket. It does one or more of these, in this order: it opens the socket, sends frames, awaits
+/// messages, and closes the socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketStepSpec {
-    /// Path and query of the socket that the step opens, with fields. A step without a path uses the socket that an
-    /// earlier one has opened.
+    /// Path and query of the socket that the step opens, which may contain fields. A step without a path uses the
+    /// socket that an earlier step has opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Header fields of the upgrade, whose values may have fields.
+    /// Header fields of the upgrade request; their values may contain template fields.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
-    /// The `Host` of the upgrade. Default: host:port of the target.
+    /// The `Host` of the upgrade request. Default: host:port of the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The subprotocol to offer, or a list, of which the server must take one; with fields. Default: none.
+    /// The subprotocol to offer, or a list of them, which may contain fields; the server must accept one. Default:
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subprotocol: Option<MetadataSpec>,
-    /// Offer to have messages compressed (permessage-deflate).
+    /// Offer to compress messages (permessage-deflate).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compressed: Option<bool>,
-    /// The largest message on the socket; a larger one ends it with MESSAGE_TOO_LARGE. Default 16MiB.
+    /// The maximum size of a message on the socket; a larger message fails the step with MESSAGE_TOO_LARGE. Default
+    /// 16MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_message: Option<ByteSize>,
-    /// The frame to send, or a list of frames, with fields.
+    /// The frame to send, or a list of frames, which may contain fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send: Option<FramesSpec>,
     /// Send binary frames. Default: text.
@@ -44,10 +46,10 @@ pub struct SocketStepSpec {
     /// A message that reports an error, and fails the step with EVENT_ERROR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<MessageMatchSpec>,
-    /// What some message that the step awaits must be or contain.
+    /// At least one of the awaited messages must match this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<MessageMatchSpec>,
-    /// Close the socket at the end of the step, and await that the server does so, too.
+    /// Close the socket at the end of the step, and wait until the server has closed it, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub close: Option<bool>,
 }
@@ -95,18 +97,19 @@ pub enum MessageMatchSpec {
     Messages(u32),
     /// The whole message, or `contains:TEXT`.
     Text(String),
-    /// A part of the message.
+    /// A table for a part of the message.
     Part(MessagePartSpec),
 }
 
-/// A part of a message.
+/// A value in a message, or a regular expression that the message matches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MessagePartSpec {
     /// A JSON Pointer (RFC 6901) to a value that the message must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json: Option<String>,
-    /// The value there: a text, which may have fields, a number, true or false. Default: any but null.
+    /// The value at the pointer: a text, which may contain fields, a number, true or false. Default: any value but
+    /// null.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub equals: Option<Value>,
     /// A regular expression that the message must match.

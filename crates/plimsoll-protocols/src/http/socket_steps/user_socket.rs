@@ -2,8 +2,8 @@
 //!
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call is a step: its
 //! upgrade, its frames, the messages that it awaits, and its Close. Messages that arrive while no step awaits any are
-//! kept, with the time of their arrival, for the next step that does; this is why the driver outlives its connection.
-//! What a step finds at its start is handled by [`Driver::expire`], which can report events.
+//! stored with the time of their arrival, until a step awaits them; this is why the driver outlives its connection. A
+//! step reads stored messages in [`Driver::expire`], which can report events.
 
 mod opening;
 mod reading;
@@ -28,17 +28,17 @@ use crate::shared::xorshift::Xorshift;
 pub(super) struct SelectedCall {
     pub(super) prepared: Arc<PreparedSocketCall>,
     pub(super) taken: Arc<TakenValues>,
-    /// The value of the upgrade's `cookie` field; empty: none is sent.
+    /// The value of the upgrade's `cookie` field. If it is empty, the field is not sent.
     pub(super) cookies: String,
 }
 
 enum SocketState {
-    /// No step has opened the socket.
+    /// No step has opened the socket yet.
     Unopened,
-    /// Waiting for the response to the upgrade; holds what has arrived of it.
+    /// Waiting for the response to the upgrade; contains the bytes received so far.
     Upgrading(Vec<u8>),
     Open,
-    /// A step has sent a Close, and waits for the server's.
+    /// A step has sent a Close frame, and waits for the server's.
     Closing,
     /// Closed, for this reason.
     Closed(String),
@@ -57,22 +57,22 @@ struct StepInFlight {
     first_byte: Time,
     sent: u32,
     received: u32,
-    /// When the call goes on without bytes from the server; [`Time::NEVER`]: it waits for them.
+    /// When the call continues without further bytes from the server; [`Time::NEVER`] if it waits for bytes.
     resume_at: Time,
     /// The number of awaited messages that have arrived.
     messages: u32,
-    /// All awaited messages have arrived.
+    /// Whether all awaited messages have arrived.
     has_all_messages: bool,
-    /// A message was what the step expects.
+    /// Whether a message has matched the step's `expect`.
     has_expected: bool,
-    /// The texts and values of the messages that the step recognises: until, error and expect.
+    /// The rendered texts and values to compare messages with, for `until`, `error` and `expect`.
     wanted: [Vec<u8>; 3],
 }
 
-/// The name and the value of a header field of the answer to the upgrade.
+/// The name and the value of a header field of the response to the upgrade.
 type UpgradeHeader = (Box<[u8]>, Box<[u8]>);
 
-/// The driver of one socket, see the module's documentation.
+/// The driver of one socket; see the module's documentation.
 pub(super) struct SocketStepDriver {
     state: SocketState,
     selected: Option<SelectedCall>,
@@ -81,7 +81,7 @@ pub(super) struct SocketStepDriver {
     waiting_bytes: usize,
     /// The message that ended the last step.
     answer: Option<Vec<u8>>,
-    /// The header fields of the answer to the upgrade, for the step that opened the socket.
+    /// The header fields of the response to the upgrade, if the last step opened the socket.
     fields: Vec<UpgradeHeader>,
     key: String,
     /// The subprotocols that were offered.
@@ -94,7 +94,7 @@ pub(super) struct SocketStepDriver {
 }
 
 impl SocketStepDriver {
-    /// Makes the driver of a connection over which nothing has been sent.
+    /// Creates the driver of a connection over which nothing has been sent.
     pub(super) fn new() -> SocketStepDriver {
         SocketStepDriver {
             state: SocketState::Unopened,
@@ -118,7 +118,7 @@ impl SocketStepDriver {
         self.selected = Some(step);
     }
 
-    /// Returns the header fields that the last step received.
+    /// Returns the header fields of the upgrade's response, if the last step opened the socket.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let fields = self.fields.iter();
         fields.map(|(name, value)| (&**name, &**value))
@@ -143,7 +143,7 @@ impl SocketStepDriver {
         }
     }
 
-    /// Goes on with the current step as far as what has arrived allows.
+    /// Continues the current step as far as the received messages allow.
     fn resume(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {
             return;
@@ -179,7 +179,8 @@ impl SocketStepDriver {
         }
     }
 
-    /// Handles a message of the current step. `earlier`: when it arrived, if that was before the step.
+    /// Handles a message that the current step awaits. `earlier`: the time of its arrival, if it arrived before the
+    /// step began.
     fn on_awaited_message(
         &mut self,
         data: &[u8],
@@ -224,7 +225,7 @@ impl SocketStepDriver {
         self.answer = Some(data.to_vec());
     }
 
-    /// Handles a message from the server.
+    /// Handles a message from the server, or stores it if no step awaits one.
     fn on_message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
         let awaits = |call: &StepInFlight| !call.has_all_messages && call.resume_at == Time::NEVER;
         if self.waiting.is_empty() && self.call.as_ref().is_some_and(awaits) {
@@ -267,7 +268,7 @@ impl SocketStepDriver {
         append_masked_frame(out, Opcode::Close, self.random.mask(), &payload);
     }
 
-    /// Handles the server's Close.
+    /// Handles a Close frame from the server.
     fn on_close(&mut self, text: String, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if matches!(self.state, SocketState::Closing) {
             self.state = SocketState::Closed("a step has closed the socket".to_owned());
@@ -277,7 +278,8 @@ impl SocketStepDriver {
         self.on_socket_end(text, events);
     }
 
-    /// Handles the end of a socket that no step has closed. A step that has just begun reads what has arrived first.
+    /// Handles the end of a socket that no step has closed. A step that has just begun reads the stored messages before
+    /// it fails.
     fn on_socket_end(&mut self, reason: String, events: &mut Vec<Event>) {
         self.state = SocketState::Closed(reason);
         let is_waiting = |call: &StepInFlight| call.resume_at == Time::NEVER;
@@ -289,7 +291,7 @@ impl SocketStepDriver {
 
 impl Driver for SocketStepDriver {
     fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
-        // The step that opens the socket sends its upgrade.
+        // Nothing is sent here, because the step that opens the socket sends the upgrade.
     }
 
     fn shared_trace_number(&self) -> Option<u64> {
@@ -392,7 +394,7 @@ impl Driver for SocketStepDriver {
         if matches!(self.state, SocketState::Open | SocketState::Closing) && !bytes.is_empty() {
             self.read_frames(bytes, now, out, events)?;
         }
-        // A step that has just begun goes on by its timer, after the messages that had arrived before.
+        // Skips a step that has just begun: its timer continues it, after the messages that arrived earlier.
         if self
             .call
             .as_ref()
@@ -439,7 +441,7 @@ impl Driver for SocketStepDriver {
             let reason = format!("the connection was lost: {}", outcome.code());
             self.state = SocketState::Closed(reason);
         }
-        // A step that has just begun reads what has arrived first.
+        // Skips a step that has just begun, because it reads the stored messages first.
         if self
             .call
             .as_ref()

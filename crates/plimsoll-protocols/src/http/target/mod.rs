@@ -39,11 +39,11 @@ use body::ResponseBody;
 
 /// How long a connection accepted before the shutdown may take to send its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// The largest body that is echoed, in bytes.
+/// The maximum size of a body that is echoed, in bytes.
 const MAX_ECHO_BYTES: usize = 16 << 20;
-/// The most events in one response.
+/// The maximum number of events in one response.
 const MAX_EVENTS: u32 = 1_000_000;
-/// The most redirects from one path.
+/// The maximum number of redirects from one path.
 const MAX_REDIRECTS: u32 = 100;
 
 /// HTTP/1.1 and HTTP/2: bodies of any size, echo, statuses, delays, streams of events.
@@ -56,11 +56,11 @@ pub struct HttpOptions {
     #[command(flatten)]
     answers: ResponseTiming,
 
-    /// The size of a body, unless the path sets another.
+    /// The size of a body, if the path does not set it.
     #[arg(long, value_name = "SIZE", default_value = "1KiB")]
     size: ByteSize,
 
-    /// The status of such an answer.
+    /// The status of an answer, if the path does not set it.
     #[arg(long, value_name = "STATUS", default_value_t = 200)]
     status: u16,
 
@@ -68,7 +68,7 @@ pub struct HttpOptions {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: ResponseDelay,
 
-    /// Requests in progress at once, while the others wait; 0: no limit.
+    /// Maximum number of requests in progress at once; others wait; 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pool: usize,
 
@@ -104,7 +104,7 @@ impl ReferenceServer for HttpOptions {
         http.http1().pipeline_flush(true);
         http.http2()
             .max_concurrent_streams(place.bound.max_concurrent_streams)
-            // Many cancelled calls are a load test here, not an attack.
+            // Cancelled calls are part of a load test, not an attack, so the limit for them is high.
             .max_pending_accept_reset_streams(Some(1 << 16))
             .max_local_error_reset_streams(None);
         let server = HttpServer {
@@ -160,7 +160,7 @@ impl ConnectionHandler for HttpServer {
         let asking = Arc::clone(&first_request);
         let calls = service_fn(move |request: Request<Incoming>| {
             asking.notify_one();
-            // Over HTTP/2, hyper sends GOAWAY instead.
+            // Over HTTP/2, hyper sends GOAWAY instead of `connection: close`.
             let closes =
                 request.version() != Version::HTTP_2 && stopping.has_changed().unwrap_or(true);
             let service = Arc::clone(&service);
@@ -176,7 +176,7 @@ impl ConnectionHandler for HttpServer {
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), calls));
         let stopping = async {
             let _ = stopped.changed().await;
-            // hyper would drop a connection that has not sent its first request yet.
+            // Waits for the first request, because hyper's shutdown drops a connection without one.
             let _ = timeout(FIRST_REQUEST_TIMEOUT, first_request.notified()).await;
         };
         let result = tokio::select! {
@@ -203,7 +203,7 @@ fn is_client_close(error: &(dyn std::error::Error + 'static)) -> bool {
 
 impl HttpService {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
-        // The permit is held until the response's head is ready, so that requests queue for the pool.
+        // The permit is held until the response's head is ready, so that at most `pool` requests are in progress.
         let _worker = match &self.pool {
             None => None,
             Some(pool) => pool.acquire().await.ok(),

@@ -1,8 +1,9 @@
-//! Translates whole command lines of other load tools to ours, by a table of each tool's flags.
+//! Translates whole command lines of other load tools to Plimsoll's, by a table of each tool's flags.
 //!
 //! A [`LineTool`] is a table of one tool's flags, each with its meaning in Plimsoll. [`LineTool::translate`] reads a
-//! line by that table. Combinations of flags (connections times streams, a rate of each worker) are translated by the
-//! tool's `finish`. Flags are listed without their dashes: one letter is a short flag, more letters are a long flag.
+//! line by that table. Combinations of flags (connections times streams, a rate per worker) are translated by the
+//! tool's `finish` function. Flags are listed without their dashes: one letter is a short flag, more letters are a long
+//! flag.
 //!
 //! [`crate::registry`] lists the tools of each command and calls this module.
 //!
@@ -74,9 +75,9 @@ pub enum ValueForm {
 /// The meaning of another tool's flag in Plimsoll.
 #[derive(Clone, Copy, Debug)]
 pub enum FlagMeaning {
-    /// The flag of ours with this meaning, and the unit that is appended to a bare number.
+    /// Plimsoll's flag with this meaning, and the unit that is appended to a bare number.
     OurFlag(&'static str, &'static str),
-    /// Words of ours with this meaning; the value replaces `{}`.
+    /// Words of a Plimsoll command line with this meaning; the flag's value replaces `{}`.
     Words(&'static [&'static str]),
     /// A header field of this name.
     Header(&'static str),
@@ -138,7 +139,7 @@ impl ValueForm {
     }
 }
 
-/// Returns the number that `1k` stands for.
+/// Parses a whole number with an optional metric suffix, such as `1k` for 1000.
 fn from_metric(text: &str) -> Option<u64> {
     let (digits, factor) = match text.chars().next_back()? {
         'k' | 'K' => (&text[..text.len() - 1], 1_000),
@@ -165,25 +166,25 @@ fn is_time(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// A line of another tool that is being translated: the flags translated so far, and the typed flags, which
-/// [`LineTool::finish`] looks up.
+/// A line of another tool that is being translated: the flags translated so far, and the flags as the user gave them,
+/// which [`LineTool::finish`] looks up.
 #[derive(Debug, Default)]
 pub struct LineBuilder {
     /// The words that are neither flags nor values of flags, without the tool's name.
     pub words: Vec<String>,
-    /// Our flags so far.
+    /// Plimsoll's flags so far.
     pub our_flags: Vec<String>,
-    /// Our command, if it is not the one of the tool's other lines; `finish` sets it.
+    /// Plimsoll's command, if it differs from the command for the tool's other lines; `finish` sets it.
     pub command: Option<&'static str>,
     /// The target of the calls; `finish` sets it.
     pub target: Option<String>,
-    /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
+    /// A subcommand of Plimsoll, such as `describe`, and its arguments, if the line makes no load; `finish` sets it.
     pub subcommand: Option<Vec<String>>,
-    /// The line does not name the tool: it begins with one of our commands, or with flags.
+    /// Whether the tool was guessed from its flags, because the line begins with a command of Plimsoll or with flags.
     pub is_guessed: bool,
     /// The text of stdin, for a tool that reads its targets from it.
     pub input: Option<String>,
-    /// The typed flags, by their first names, with their values.
+    /// The flags that the user gave, by their first names, with their values.
     typed_flags: Vec<(&'static str, String)>,
     /// Flags without a counterpart, with the reason.
     without_counterpart: Vec<(String, &'static str)>,
@@ -223,7 +224,8 @@ impl LineBuilder {
         self.value(name).and_then(from_metric).unwrap_or(default)
     }
 
-    /// Returns whether the last flag `name` comes after all flags `other`. Both are first names.
+    /// Returns whether the last occurrence of the flag `name` comes after every occurrence of `other`. Both are first
+    /// names.
     pub fn is_after(&self, name: &str, other: &str) -> bool {
         let last = |name: &str| {
             self.typed_flags
@@ -233,17 +235,17 @@ impl LineBuilder {
         last(name) > last(other)
     }
 
-    /// Adds one of our flags with its value.
+    /// Adds one of Plimsoll's flags with its value.
     pub fn add(&mut self, flag: &str, value: impl ToString) {
         self.our_flags.extend([flag.to_owned(), value.to_string()]);
     }
 
-    /// Adds one of our flags that takes no value.
+    /// Adds one of Plimsoll's flags that takes no value.
     pub fn add_switch(&mut self, flag: &str) {
         self.our_flags.push(flag.to_owned());
     }
 
-    /// Adds a header field with `flag`, our flag for such fields.
+    /// Adds a header field with `flag`, Plimsoll's flag for header fields.
     pub fn add_field(&mut self, flag: &str, name: &str, value: &str) {
         self.add(flag, format_args!("{name}: {value}"));
     }
@@ -258,8 +260,8 @@ impl LineBuilder {
         self.dropped.push((what.into(), why));
     }
 
-    /// Adds as many workers as the number of processors in the flag `name`, but no more than connections: each worker
-    /// needs one.
+    /// Adds the flag for workers, as many as the tool's flag `name` sets processors, but at most `connections`: each
+    /// worker needs a connection.
     pub fn add_workers_of(&mut self, name: &str, connections: u64) {
         let processors = self.number(name, 0);
         if processors > connections {
@@ -311,10 +313,10 @@ pub fn with_unit(value: &str, unit: &str) -> String {
 /// The placeholder for a target that is missing in a line.
 pub(crate) const TARGET_PLACEHOLDER: &str = "URL";
 
-/// A line of another tool, translated into ours.
+/// A line of another tool, translated into a Plimsoll line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TranslatedLine {
-    /// Our command, its target and its flags.
+    /// Plimsoll's command, its target and its flags.
     pub words: Vec<String>,
     /// The reasons why the line cannot be run: missing words, and flags without a counterpart. Empty if it can be run.
     pub reasons: Vec<String>,
@@ -331,7 +333,7 @@ pub enum LineError {
     InvalidValue(String),
 }
 
-/// A flag in a typed word, the value attached to the flag, and the flag as it was typed.
+/// A flag in a word of the line, the value attached to the flag, and the flag as it is spelled in the line.
 type TypedFlag<'a> = (&'a LineFlag, Option<String>, String);
 
 impl LineTool {
@@ -355,8 +357,8 @@ impl LineTool {
         })
     }
 
-    /// Translates the words after the tool's name to a line of our `command`. `input` is the text of stdin, if the tool
-    /// reads it.
+    /// Translates the words after the tool's name to a line of Plimsoll's `command`. `input` is the text of stdin, if
+    /// the tool reads it.
     ///
     /// # Errors
     /// Returns an error for a flag that the tool does not have, or whose value is wrong.
@@ -369,7 +371,7 @@ impl LineTool {
         self.translate_read(command, self.parse(words)?, input)
     }
 
-    /// Translates a line that has been read.
+    /// Translates a line that [`LineTool::parse`] has read.
     fn translate_read(
         &self,
         command: &str,
@@ -383,7 +385,7 @@ impl LineTool {
         let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
         let target = escape_url_variables(&target);
         if target.contains("{{") {
-            // No single URL is followed before the load.
+            // The URL varies from call to call, so no redirect can be followed before the load.
             let follows = |word: &String| word == "-L" || word.starts_with("--redirects=");
             line.our_flags.retain(|word| !follows(word));
         }
@@ -512,10 +514,10 @@ fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &s
     }
 }
 
-/// Our flags whose values may contain an environment variable after a colon.
+/// Plimsoll's flags whose values may contain an environment variable after a colon.
 const FLAGS_WITH_VARIABLES: [&str; 3] = ["-H", "--metadata", "-u"];
 
-/// Escapes a `$` at the beginning of a value: other tools send the character, but we would replace the variable.
+/// Escapes a `$` at the beginning of a value: other tools send the character, but Plimsoll would replace the variable.
 fn escape_variables(ours: &mut [String]) {
     for at in 1..ours.len() {
         if !FLAGS_WITH_VARIABLES.contains(&&*ours[at - 1]) {
@@ -531,8 +533,8 @@ fn escape_variables(ours: &mut [String]) {
     }
 }
 
-/// Escapes each `$` after a `=` in the query of a URL, and a `$` at the start of the user name, which we would replace
-/// as variables.
+/// Escapes each `$` after a `=` in the query of a URL, and a `$` at the start of the user name, which Plimsoll would
+/// replace as variables.
 fn escape_url_variables(url: &str) -> String {
     let (begin, query) = url.split_at(url.find('?').unwrap_or(url.len()));
     format!(
@@ -542,9 +544,10 @@ fn escape_url_variables(url: &str) -> String {
     )
 }
 
-/// Removes our flags that conflict with others although other tools allow them together: a CA if no certificate is
-/// checked, and a number of connections if each call has its own connection. With a rate, that number becomes the limit
-/// of calls in flight. For HTTP, the field `host` becomes `--host`, and fields that kept connections imply are removed.
+/// Removes flags of Plimsoll that conflict with each other although other tools allow the combination: a CA if no
+/// certificate is checked, and a number of connections if each call has its own connection. With a rate, that number
+/// becomes the limit of calls in flight. For HTTP, the field `host` becomes `--host`, and fields that persistent
+/// connections imply are removed.
 fn resolve_conflicts(command: &str, ours: &mut Vec<String>) {
     escape_variables(ours);
     let has = |flag: &str| ours.iter().any(|word| word == flag);
@@ -604,7 +607,7 @@ fn with_unit_if_any(value: &str, unit: &str) -> String {
 }
 
 impl LineError {
-    /// Converts this to a usage error about a line of `tool`; `ours` is our command.
+    /// Converts the error to a usage error about a line of `tool`; `ours` is Plimsoll's command.
     pub(crate) fn to_usage_error(&self, tool: &LineTool, ours: &str) -> UsageError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");

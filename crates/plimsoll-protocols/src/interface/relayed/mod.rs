@@ -18,7 +18,7 @@ use plimsoll_model::Outcome;
 pub use watchdog::Watchdog;
 pub(crate) use watchdog::{CallWatch, CodecFunction};
 
-/// A protocol that relays carry.
+/// A protocol that relays support.
 #[derive(Debug)]
 pub struct RelayProtocol<C> {
     /// The protocol's name in a relay's configuration.
@@ -117,7 +117,7 @@ pub struct FrameInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameFlavor(pub(crate) u64);
 
-/// The reason why the relay rejects a call with a response of its own.
+/// The reason why the relay answers a call itself, with a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectReason {
     /// The limit of requests in flight is reached.
@@ -193,8 +193,8 @@ pub trait FrameCodec {
         0
     }
 
-    /// Returns true if the first bytes of a connection belong to this protocol, and false if there are too
-    /// few to tell. The default is for protocols whose first frame is checked anyway.
+    /// Returns true if the first bytes of a connection belong to this protocol, and false if there are too few to tell.
+    /// The default implementation returns true, for protocols whose first frame is checked anyway.
     fn recognise(&self, _from: FrameSender, _bytes: &[u8]) -> Result<bool, FrameError> {
         Ok(true)
     }

@@ -53,7 +53,7 @@ impl UserSession {
         self.epoch = epoch.or(self.epoch);
     }
 
-    /// Returns whether a frame belongs to a run that has ended already.
+    /// Returns whether a frame belongs to a run (the answer to a query) that has already ended.
     pub(super) fn is_stray(&self, frame: &SessionFrame<'_>) -> bool {
         self.query.is_none_or(|query| query.end.is_some())
             || matches!((frame.run, self.run_number), (Some(of), Some(run)) if of < run)
@@ -119,7 +119,7 @@ impl UserSession {
         }
     }
 
-    /// Ends the query if its `done` frame has arrived, and begins the next one.
+    /// Ends the current query if its `done` frame has arrived, and then begins the next query.
     pub(super) fn end_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
             let outcome = self.judge_query(end, turn);
@@ -212,7 +212,7 @@ impl UserSession {
         turn.count(Count::TokensDuplicated, account.duplicated);
         turn.count(Count::TokensOutOfOrder, account.out_of_order);
         turn.count(Count::TokensStray, account.stray);
-        // The time to create the session does not count as send delay, because it is a measure of its own.
+        // The time to create the session does not count as send delay, because it is recorded as a separate measure.
         let late = if self.queries_begun <= 1 {
             self.origin.late_ns
         } else {

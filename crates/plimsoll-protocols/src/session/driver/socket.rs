@@ -125,7 +125,7 @@ impl UserSession {
         }
     }
 
-    /// Handles a socket that was lost or could not be opened: retries it, or ends the session.
+    /// Handles a socket that was lost or could not be opened: schedules another attempt, or ends the session.
     pub(super) fn on_socket_lost(
         &mut self,
         outcome: Outcome,

@@ -72,7 +72,8 @@ fn file_stem(run: &Run) -> Result<String, ForeignFormatError> {
 }
 
 /// The header of the CSV file. `session_id` counts sessions from 0. `close_time` is empty, because queries are logged
-/// before their session is closed. The reconnects are those of the session, repeated in each of its rows.
+/// before their session is closed. The numbers of reconnects apply to a whole session, and are repeated in each of its
+/// rows.
 pub(super) const CSV_COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
                                   reconnect_attempts,successful_reconnects,error";
 

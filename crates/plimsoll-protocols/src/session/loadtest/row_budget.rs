@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// The maximum length of a row in bytes. A row may span several lines in quotes; a usual one has about 100 bytes.
+/// The maximum length of a row in bytes. A row may span several lines in quotes; a typical row has about 100 bytes.
 pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// Maximum number of bytes that the CSV reader's buffer reads beyond a row's end.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// The number of bytes that the current row may still have.
+/// The number of bytes that may still be read for the current row.
 #[derive(Clone, Debug)]
 pub(super) struct RowBudget(Rc<Cell<usize>>);
 

@@ -1,5 +1,5 @@
-//! The address of Redis: one server over TCP, TLS or a Unix socket; the server that Sentinels name
-//! as master; or a cluster. The client library makes the connections.
+//! The address of Redis: one server over TCP, TLS or a Unix socket; the server that Sentinels name as master; or a
+//! cluster. The `redis` crate, called the library below, makes the connections.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,8 +22,8 @@ use super::sentinel::find_master;
 /// Maximum attempts at a cluster command that is redirected or whose node is failing over.
 const MAX_CLUSTER_RETRIES: u32 = 5;
 const MAX_CLUSTER_RETRY_DELAY_MS: u64 = 200;
-/// Help for a password with a slash. The slash ends the authority, so an `@` after it would put the rest of the
-/// password into the path.
+/// Help for a URL whose password contains an unescaped slash. The slash ends the URL's authority, so the rest of the
+/// password and the host would be parsed as the path.
 const UNESCAPED_SLASH_HELP: &str =
     "an @ after the first slash: write a slash in a user or password as %2F";
 const DEFAULT_PORT: u16 = 6379;
@@ -54,7 +54,7 @@ impl RedisAddress {
     /// certificate with its key.
     ///
     /// # Errors
-    /// When the certificates are unusable, or the URL's scheme is not one with TLS.
+    /// When the certificates are unusable, or the URL's scheme does not use TLS.
     pub fn with_certificates(
         mut self,
         authorities: Option<Vec<u8>>,
@@ -78,12 +78,12 @@ impl RedisAddress {
                 client_key,
             }),
         };
-        // Building a client makes the library parse the certificates.
+        // The client is not used: it is built because only then does the library parse the certificates.
         Client::build_with_tls(
             address("localhost", DEFAULT_PORT, true),
             certificates.clone(),
         )
-        // The library's error may quote the key.
+        // The library's error is replaced, because it may quote the private key.
         .map_err(|_| "not a matching certificate and private key in PEM".to_owned())?;
         self.certificates = Some(certificates);
         Ok(self)
@@ -298,7 +298,7 @@ fn parse_credentials(credentials: Option<&str>) -> Result<RedisConnectionInfo, S
 
 /// Parses the URL of a Unix socket in the client library's form: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
 fn parse_socket_url(url: &str) -> Result<RedisAddress, String> {
-    // The library's error may quote the password.
+    // The library's error is replaced, because it may quote the password.
     let info = url.into_connection_info();
     let info =
         info.map_err(|_| "not a socket: write unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD")?;

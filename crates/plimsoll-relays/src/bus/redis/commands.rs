@@ -20,8 +20,8 @@ use super::connector::{ConnectionUser, Connector, LossSignal};
 /// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_UNSENT_BYTES: usize = 64 << 20;
-/// The key whose value names the data set of this Redis. An instance that finds another name knows
-/// that all sessions are gone.
+/// The key whose value is the random name of this Redis's data set. A gateway or backend that finds another name knows
+/// that all sessions were lost.
 const DATA_KEY: &str = "session:data";
 /// A cluster has this many such keys, numbered so that every node is likely to hold some.
 const DATA_KEYS_IN_CLUSTER: usize = 64;
@@ -87,7 +87,7 @@ impl CommandPipeline {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a lost session may still be restored by an instance that knows it.
+    /// Returns whether gateways and backends that know a lost session may still restore it.
     pub(super) fn may_be_restored(&self) -> bool {
         self.lock_data()
             .lost_at
@@ -187,7 +187,7 @@ impl CommandPipeline {
             for PendingReplies { commands, reply_to } in waiting {
                 let of_these = replies.by_ref().take(commands);
                 match reply_to {
-                    // The send fails if the caller no longer waits.
+                    // A failure to send is ignored: the caller no longer waits.
                     Some(reply_to) => drop(reply_to.send(of_these.collect())),
                     None => of_these.for_each(log_error_reply),
                 }

@@ -1,4 +1,4 @@
-//! One connection of the client library: command batches, their replies, and its errors.
+//! One connection of the `redis` crate (the library): command batches, their replies, and the library's errors.
 
 use std::collections::HashMap;
 use std::io;
@@ -116,9 +116,9 @@ async fn run_in_cluster(
 #[error("{why}")]
 pub(super) struct RedisFailure {
     pub(super) why: String,
-    /// A retry would not help: a wrong password, or a certificate of an unknown CA.
+    /// Whether a retry would fail as well, as with a wrong password or a certificate of an unknown CA.
     pub(super) is_permanent: bool,
-    /// This process lacks a resource; the state of Redis is unknown.
+    /// Whether this process lacked a resource, which says nothing about Redis.
     pub(super) is_local: bool,
 }
 
@@ -174,7 +174,7 @@ fn io_cause(error: &RedisError) -> Option<&io::Error> {
     source.downcast_ref::<SharedError>()?.downcast_ref()
 }
 
-/// Returns whether the error is one of the TLS handshake, not of the network below it.
+/// Returns whether the TLS handshake caused the error, not the network below it.
 fn is_tls_error(error: &io::Error) -> bool {
     let inner = error.get_ref();
     inner.is_some_and(|inner| inner.is::<rustls::Error>())

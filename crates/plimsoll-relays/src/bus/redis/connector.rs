@@ -1,5 +1,5 @@
 //! Keeps connections to Redis open: one for commands and a few for subscriptions. A lost connection is opened again.
-//! The client library speaks the protocol; this module handles its failures.
+//! The `redis` crate implements the protocol; this module handles failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ impl LossSignal {
         *self.0.borrow()
     }
 
-    /// Waits for the loss.
+    /// Waits until the connection is lost; returns the failure to report.
     pub(super) async fn wait(&self) -> RedisFailure {
         // This value holds the sender, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|lost| *lost).await;
@@ -33,7 +33,7 @@ impl LossSignal {
     }
 }
 
-/// The user of a connection.
+/// The code that uses a connection, for commands or for subscriptions.
 pub(super) trait ConnectionUser: Send + Sync + 'static {
     /// Handles a message that the server sent unprompted.
     fn on_push(&self, push: PushInfo);

@@ -167,7 +167,7 @@ impl RedisBus {
         }
         let publish = self.command_names.publish;
         let info = cmd("COMMAND").arg("INFO").arg(publish).take();
-        // A server without the command answers nil.
+        // For a command that the server does not have, `COMMAND INFO` returns nil.
         let known: ([Value; 1],) = self.query("", [info]).await?;
         match known {
             ([Value::Nil],) => Err(self.error_reply(&format!(
@@ -307,8 +307,9 @@ impl RedisBus {
         };
         if locked.is_none() {
             let (_, processes) = counts;
-            // A run in progress has a listener; a lock without one has outlived its backend. Two
-            // runs of one process share a subscription.
+            // The backend of a run in progress listens to `up`, so a lock without a listener has outlived its backend.
+            // The caller listens, too, and runs of one process share a subscription, so its listeners are counted as
+            // well.
             if processes > 1 || self.subscriber(&up).channels.listener_count(&up) > 1 {
                 return Err(BeginError::Busy);
             }
@@ -349,7 +350,7 @@ impl RedisBus {
 
     pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
         let log = self.key_name(session, "log");
-        // `EXPIRE` finds no key if the log is missing; posts were then lost.
+        // If `EXPIRE` finds no key, the log is missing, so posts were lost.
         match self
             .query(session, [Cmd::expire(&log, self.ttl_seconds)])
             .await?
@@ -447,7 +448,7 @@ impl RedisBus {
         let known = known.and_then(parse_position);
         let newest = match (&frame, known) {
             (Some(frame), _) => FrameStamp::parse(frame),
-            // The log was lost; the position is the one given by the instance that restored the
+            // The log was lost, so the newest frame is known only from the gateway or backend that restored the
             // session.
             (_, Some(known)) => FrameStamp {
                 seq: (known.last > 0).then_some(known.last),
@@ -464,8 +465,8 @@ impl RedisBus {
     }
 }
 
-/// The replies when a run begins: the session, whether the lock was free, the newest frame, and the
-/// number of listeners of the up channel.
+/// The replies when a run begins: the session, whether the lock was free, the newest frame, and the number of processes
+/// that listen to the channel with the client's messages.
 type BeginReply = (
     Option<String>,
     Option<()>,

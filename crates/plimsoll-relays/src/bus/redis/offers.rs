@@ -28,7 +28,7 @@ const TAKE_SCRIPT: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 
 pub(crate) struct RunOffer {
     /// The session that the run belongs to.
     pub(crate) session: String,
-    /// Tokens of the complete answer.
+    /// Number of tokens of the complete answer.
     pub(crate) tokens: usize,
     /// The session's position when the run began.
     #[serde(flatten)]

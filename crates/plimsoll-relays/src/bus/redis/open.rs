@@ -1,5 +1,5 @@
-//! Opens connections to Redis servers, with replies limited by [`BoundedStream`], for the client
-//! library.
+//! Opens connections to Redis servers for the `redis` crate (the library). [`BoundedStream`] limits the size of
+//! replies.
 
 use std::collections::HashMap;
 use std::io;
@@ -108,7 +108,7 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
             let chain = CertificateDer::pem_slice_iter(&client.client_cert);
             let chain = chain.collect::<Result<Vec<_>, _>>();
             let chain = chain.map_err(|e| bad(e.to_string()))?;
-            // A library's error message about a key may quote it.
+            // The error is replaced, because it may quote the private key.
             let key = PrivateKeyDer::from_pem_slice(&client.client_key)
                 .map_err(|_| bad("the client's key is not PEM".to_owned()))?;
             (config.with_client_auth_cert(chain, key)).map_err(|e| bad(e.to_string()))

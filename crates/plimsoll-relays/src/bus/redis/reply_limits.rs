@@ -1,5 +1,5 @@
-//! Limits the size of Redis replies before the client library buffers them: the library holds a
-//! reply until it is complete, even if its announced length is huge, and a line until it ends.
+//! Limits the size of Redis replies before the `redis` crate buffers them. The crate buffers a reply until it is
+//! complete, even if its announced length is huge, and a line until it ends.
 
 use std::io;
 use std::pin::Pin;
@@ -122,7 +122,7 @@ impl ReplyTracker {
             b'$' | b'!' | b'=' if !line.is_negative => {
                 let length = length.ok_or_else(strange)?;
                 self.add_reply_bytes(length)?;
-                // The bulk string's own CRLF.
+                // The two additional bytes are the CRLF that ends a bulk string.
                 self.bulk = length.saturating_add(2);
                 return Ok(());
             }
@@ -139,7 +139,7 @@ impl ReplyTracker {
                     return Err(format!("a reply of more than {MAX_VALUES} values"));
                 }
                 self.values += more;
-                // An attribute precedes a value and does not count as one.
+                // An attribute precedes a value, and is not itself counted as a value.
                 if line.kind == b'|' {
                     self.values += 1;
                 }

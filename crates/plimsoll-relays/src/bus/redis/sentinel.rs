@@ -1,5 +1,5 @@
-//! Asks Sentinels for the address of the master. The client library could do this, but it buffers
-//! whatever a Sentinel sends; connections made by [`open`] bound the replies.
+//! Asks Sentinels for the address of the master. The `redis` crate could do this, but it buffers whatever a Sentinel
+//! sends; connections made by [`open`] bound the replies.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,11 +20,11 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Sentinels that are asked concurrently.
 const MAX_LOOKUPS: usize = 8;
 
-/// Finds the master of this name: the one named by the first Sentinel in the list that knows it.
+/// Finds the master called `name`. If Sentinels disagree, the first one in the list that knows a master decides.
 /// `to_master` builds the connection settings.
 ///
 /// # Errors
-/// When no Sentinel names a reachable master; if a named server failed, the error is that server's.
+/// When no Sentinel names a reachable master. If a server that a Sentinel named has failed, its error is returned.
 pub(super) async fn find_master(
     sentinels: &[ConnectionAddr],
     name: &str,
@@ -69,13 +69,14 @@ fn timeout_error() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-/// Returns the error that no Sentinel knows the name, and `false` because it is not the error of a named server.
+/// Returns the error for a master that no Sentinel knows. The `false` says that it is not an error of a server that a
+/// Sentinel named.
 fn not_found_error() -> (bool, RedisError) {
     let kind = ErrorKind::MasterNameNotFoundBySentinel;
     (false, (kind, "no Sentinel knows this master").into())
 }
 
-/// Asks one Sentinel. The inner error is that of the server that it names.
+/// Asks one Sentinel for the master. The inner error is an error of the server that the Sentinel named.
 async fn ask_sentinel(
     sentinel: ConnectionAddr,
     name: &str,

@@ -45,7 +45,7 @@ impl SessionSocket {
             if page.len() == MAX_HISTORY_FRAMES {
                 position += MAX_HISTORY_FRAMES as u64;
                 if self.delivery != before {
-                    // The next page is read when this one is written.
+                    // The next page is read once this one has been written.
                     return;
                 }
                 continue;

@@ -52,7 +52,7 @@ pub(in super::super) fn versions(given: Option<&[TlsVersionSpec]>) -> Vec<TlsVer
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTls {
-    /// Certificates one of which must have signed the upstream's, or be it. Default: the system's.
+    /// File of trusted certificates: the upstream's must be one of them, or signed by one. Default: the system's.
     pub ca: Option<PathBuf>,
     /// Fingerprints of accepted certificates, `sha256:…`, instead of `ca`.
     pub pin: Option<Vec<String>>,

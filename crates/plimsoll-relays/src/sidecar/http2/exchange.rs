@@ -33,7 +33,7 @@ impl StreamRef {
     };
 }
 
-/// One call.
+/// A call with its two streams, its queued data and its status.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) route: usize,
@@ -48,9 +48,9 @@ pub(crate) struct Exchange {
     pub(crate) attempts: u8,
     pub(crate) began: Time,
     pub(crate) deadline: Time,
-    /// When the call times out if neither side has sent more than header fields by then.
+    /// When the call times out if until then neither side has sent more than header fields.
     pub(crate) request_until: Time,
-    /// No upstream has been looked for yet.
+    /// The call has not been dispatched yet, so no upstream was chosen for it.
     pub(crate) is_fresh: bool,
     /// Index of the upstream that the call was assigned to.
     pub(crate) endpoint: Option<usize>,
@@ -63,7 +63,8 @@ pub(crate) struct Exchange {
     /// Bytes of data received from the client; `bytes_down` are those from the upstream.
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
-    /// The value of the request's `content-length`; `length_down` is that of the answer. `None` without the field.
+    /// The value of the request's `content-length`; `length_down`: the value of the answer's. `None` if the field is
+    /// missing.
     pub(crate) length_up: Option<u64>,
     pub(crate) length_down: Option<u64>,
 }

@@ -41,7 +41,7 @@ pub(crate) struct HeaderFields {
     packed: Vec<u8>,
     /// Whether the list is valid under RFC 9113.
     pub(crate) check: MessageValidator,
-    /// The fields of the protocol above HTTP/2.
+    /// The fields of the protocol over HTTP/2, such as gRPC.
     pub(crate) metadata: RelayedFields,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct LocalResponse {
     pub(crate) why: Cow<'static, str>,
 }
 
-/// Offset that keeps HTTP statuses apart from those of the protocol.
+/// Added to HTTP statuses, so that they differ from the statuses of the protocol over HTTP/2.
 const HTTP_CODE_OFFSET: u32 = 1000;
 
 const FIELD_HEAD_BYTES: usize = 9;
@@ -99,7 +99,7 @@ impl HeaderFields {
         })
     }
 
-    /// Returns the HTTP status, if the protocol has no status of its own.
+    /// Returns the HTTP status, unless the protocol over HTTP/2 defines statuses itself.
     fn http_status(&self) -> Option<&[u8]> {
         self.find(b":status")
             .filter(|_| !self.metadata.is_protocol_call())

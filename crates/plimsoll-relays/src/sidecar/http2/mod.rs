@@ -1,6 +1,5 @@
-//! The state of one HTTP/2 connection (RFC 9113) on either side of the sidecar: parses frames,
-//! re-encodes field lists and keeps the windows in both directions. Performs no I/O and reads no
-//! clock.
+//! The state of one HTTP/2 connection (RFC 9113) on either side of the sidecar: parses frames, re-encodes field lists
+//! and tracks the flow-control windows in both directions. Performs no I/O and reads no clock.
 //!
 //! Calls that span two connections are handled in `worker/http2.rs`.
 

@@ -19,7 +19,7 @@ pub(crate) struct SendQueue {
     sent: usize,
     /// Bytes of `data` that were sent to any connection, including an earlier one.
     ever_sent: usize,
-    /// Sent data is retained.
+    /// Sent data is retained, so that it can be sent again.
     retains_sent: bool,
     trailers: Option<Arc<HeaderFields>>,
     /// END_STREAM is sent after the data.
@@ -139,7 +139,7 @@ impl SendQueue {
         went
     }
 
-    /// Frees the buffer once all of it is sent, unless it may be sent again.
+    /// Frees the buffer once all its data is sent, unless the data may be sent again.
     fn drop_sent(&mut self) {
         self.retains_sent &= self.sent <= MAX_RESENT_BYTES;
         if self.retains_sent || self.waiting_bytes() > 0 {

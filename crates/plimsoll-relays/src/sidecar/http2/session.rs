@@ -96,7 +96,7 @@ pub(crate) struct Http2Session {
     reader: FieldReader,
     writer: FieldWriter,
     streams: StreamTable,
-    /// A PING of ours is unanswered.
+    /// A PING that this end sent has not been answered yet.
     pub(crate) awaits_ping_ack: bool,
     /// PINGs sent since the last DATA or HEADERS.
     pings: u8,
@@ -262,7 +262,7 @@ impl Http2Session {
         self.streams.0.remove(&stream);
     }
 
-    /// Removes a stream that is ended on both sides or reset by one.
+    /// Removes a stream that both sides have ended, or that one side has reset.
     pub(crate) fn remove_stream(&mut self, stream: u32) {
         self.streams.0.remove(&stream);
     }

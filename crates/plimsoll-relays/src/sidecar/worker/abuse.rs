@@ -2,10 +2,10 @@
 //! having ended an upstream's connection. Such calls cost upstreams work without a result, and may make an upstream
 //! close a connection that other clients share.
 //!
-//! Abuse is counted by address, because a client that is disconnected can reconnect. After a few such calls in a
-//! second, the calls of that connection and of new ones from its address are isolated: they use upstream connections
-//! reserved for them, so that a failure affects no other client. After many such calls, the connection is closed. Older
-//! connections of the address that were not abusive stay open and are not isolated.
+//! Abuse is counted by address, because a client that is disconnected can reconnect. After more than
+//! [`MAX_ABUSIVE_CALLS`] in a second, the calls of that connection and of new ones from its address are isolated: they
+//! use upstream connections reserved for them, so that a failure affects no other client. If there are even more, the
+//! connection is closed. Older connections of the address that were not abusive stay open and are not isolated.
 //!
 //! A new address is on probation: its calls are isolated, too, until some were answered, so that even its first harmful
 //! call affects no other client. The very first address is exempt, because there is no other client that it could harm.
@@ -65,7 +65,7 @@ pub(super) struct AbuseLedger {
     has_first: bool,
 }
 
-/// Whether a client's calls must not share upstream connections with those of others.
+/// Whether a client's calls must not share upstream connections with the calls of other clients.
 #[derive(Default)]
 pub(super) struct Isolation {
     /// The calls are isolated until this time.
@@ -83,7 +83,7 @@ impl Isolation {
         now < self.until || self.is_on_probation
     }
 
-    /// Returns whether the client is isolated only because its address is on probation.
+    /// Returns whether an isolated client is isolated only because its address is on probation.
     pub(super) fn is_probation_alone(&self, now: Time) -> bool {
         now >= self.until
     }
@@ -171,7 +171,8 @@ impl Worker {
     /// Counts reset or malformed calls against the client of a connection.
     ///
     /// # Errors
-    /// When the calls within a second exceed the allowed number in flight; the connection must then be closed.
+    /// When more calls from one address than `max_streams` were reset or malformed within a second. The connection must
+    /// then be closed.
     pub(super) fn count_abusive_calls(
         &mut self,
         token: u64,

@@ -72,7 +72,7 @@ impl RouteState {
 }
 
 impl Worker {
-    /// Finds the upstream for the route's next call in this layout of frames.
+    /// Finds the upstream connection for the route's next call in this frame layout.
     pub(super) fn find_upstream(
         &mut self,
         route: usize,

@@ -143,7 +143,7 @@ impl Worker {
         };
         let mut unseen = Vec::new();
         let mut waiting = VecDeque::new();
-        // A GOAWAY from a client needs no handling, because the client merely opens no more streams.
+        // A GOAWAY from a client needs no handling: it only means that the client opens no more streams.
         if let (Some(endpoint), RelayRole::Http2(http2)) =
             (connection.endpoint, &mut connection.role)
         {

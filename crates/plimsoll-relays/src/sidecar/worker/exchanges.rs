@@ -341,7 +341,7 @@ impl Worker {
         self.send_queued(key, CallDirection::Down, now);
     }
 
-    /// Handles the end of one direction, after all of it was relayed.
+    /// Handles the end of one direction, after all its data was relayed.
     pub(super) fn on_direction_done(&mut self, key: u64, way: CallDirection, now: Time) {
         if way == CallDirection::Down {
             // An answered call is over, whatever the client might still send (RFC 9113, 8.1).
@@ -354,7 +354,7 @@ impl Worker {
         self.end_exchange(key, code, ErrorCode::CANCEL, now);
     }
 
-    /// Handles the reset of a stream at `token` by resetting the one on the other side.
+    /// Handles the reset of a stream of the connection `token`: resets the call's stream on the other side.
     pub(super) fn on_stream_reset(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;

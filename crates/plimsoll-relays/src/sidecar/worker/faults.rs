@@ -131,7 +131,7 @@ impl Worker {
                     .push(now + RETRY_DELAY, DelayedItem::Frame(late)),
                 Ok(taken) => {
                     connection.delayed -= late.bytes.len();
-                    // The request was counted as waiting for an answer.
+                    // While it was delayed, the request was counted as in flight.
                     if let (RequestDisposition::Done, RelayRole::Down { in_flight }) =
                         (taken, &mut connection.role)
                     {

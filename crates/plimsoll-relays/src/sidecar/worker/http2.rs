@@ -45,7 +45,7 @@ pub(super) struct Http2State {
     pub(super) reset_calls: ResetCalls,
     /// The id of the lowest stream without any byte written to the socket yet.
     pub(super) first_unsent: u32,
-    /// The first GOAWAY was sent; `goaway_sent`: so was the one with the last stream's id.
+    /// The first GOAWAY was sent. `goaway_sent`: the second one, with the last stream's id, was sent as well.
     pub(super) goaway_announced: bool,
     pub(super) goaway_sent: bool,
 }
@@ -132,8 +132,8 @@ impl Http2State {
         }
     }
 
-    /// Resets more of the waiting streams, once a tick. `heard` is the time when the upstream last sent something.
-    /// Returns whether there is output to send.
+    /// Resets more of the streams that wait to be reset; called once a tick. `heard` is the time when the upstream last
+    /// sent something. Returns whether there is output to send.
     pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
         self.resets.on_upstream_activity(heard, now);
         let before = out.len();
@@ -378,7 +378,7 @@ impl Worker {
         }
     }
 
-    /// Sends queued data of a connection's calls after it has room again.
+    /// Sends queued data of a connection's calls when the connection has room again.
     pub(super) fn send_blocked(&mut self, token: u64, now: Time) {
         let Some((_, http2)) = http2_mut(&mut self.connections, token) else {
             return;

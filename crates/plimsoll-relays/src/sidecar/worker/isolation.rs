@@ -128,8 +128,8 @@ impl Worker {
     }
 
     /// Finds another client's reserved connection to share when no further one can be opened, preferably one of the
-    /// same address, because clients may be isolated on suspicion only. Returns `None` for a client that is merely on
-    /// probation rather than share a connection of another address; the client then uses unreserved connections.
+    /// same address. Clients that are isolated may be innocent, so sharing is acceptable. A client that is merely on
+    /// probation does not share a connection of another address: it gets `None`, and uses unreserved connections.
     fn find_reserved_to_share(
         &self,
         from: &mut RelayConnection,

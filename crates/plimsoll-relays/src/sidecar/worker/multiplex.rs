@@ -120,8 +120,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Answers the call of a frame that cannot be passed on, and skips the frame. Returns `false` if the frame belongs
-    /// to no call or its length is unknown.
+    /// Answers a call with a failure, because its frame cannot be passed on, and skips the frame. Returns `false` if
+    /// the frame belongs to no call or its length is unknown.
     fn fail_call(
         &mut self,
         connection: &mut RelayConnection,

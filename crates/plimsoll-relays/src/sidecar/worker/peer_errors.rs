@@ -27,7 +27,7 @@ pub(super) enum PeerError {
     TooLong,
     /// A PROXY header is unusable, or comes from an untrusted client.
     Refusal,
-    /// The sidecar lacks a local resource for a connection to an upstream.
+    /// A local resource, such as a file descriptor, is missing for a connection to an upstream.
     LocalResource,
 }
 

@@ -7,7 +7,7 @@ use super::super::transport::ReadResult;
 use super::{HIGH_WATER, RelayConnection, RelayRole, Worker};
 
 impl Worker {
-    /// Connects a client to a new upstream connection of its own.
+    /// Connects a client to a new upstream connection that no other client uses.
     pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
         let mut up = None;
         // An upstream that fails at once is skipped for a while, so the loop ends.

@@ -84,7 +84,8 @@ impl Worker {
             return !fails && !connection.end_sent && connection.transport.flush().is_ok();
         }
         if connection.is_paused || connection.is_held {
-            // Reading was not registered, so the event is a failure. A pipe may still hold bytes.
+            // Reading was not registered, so the event is a failure. A pipe stays open, because it may still hold
+            // bytes.
             let is_asked = matches!(connection.interest, Interest::State { reads: true, .. });
             return is_asked || !matches!(connection.role, RelayRole::Down { .. });
         }
@@ -92,7 +93,7 @@ impl Worker {
             && !self.routes[connection.route].waiting_clients.is_empty()
             && !connection.isolation.is_active(now)
         {
-            // Other clients already wait. The bytes stay in the socket, where they need no memory of this process.
+            // Other clients already wait, so nothing is read: in the socket, the bytes need no memory of this process.
             self.queue_request(connection, now);
             return true;
         }

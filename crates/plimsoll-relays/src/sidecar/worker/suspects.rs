@@ -16,7 +16,7 @@ use super::http2::Http2State;
 
 /// Maximum number of clients that are suspected for one closed connection.
 const MAX_SUSPECTS: usize = 16;
-/// How long a request without an answer is suspected, because nothing tells when the upstream has processed it.
+/// How long a one-way request is suspected. It gets no answer, so nothing tells when the upstream has processed it.
 const ONEWAY_SUSPICION_PERIOD: Duration = Duration::from_secs(1);
 
 /// Returns the distinct clients of these calls, in order.
@@ -33,7 +33,8 @@ fn first_clients(calls: impl Iterator<Item = u64>) -> Vec<u64> {
     clients
 }
 
-/// Returns the clients of the newest lost calls. `oneway` is the last request without an answer.
+/// Returns the clients of the newest lost calls. `oneway` is the client and time of the last one-way request, which
+/// gets no answer.
 fn suspects(lost: &[UpstreamCall], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
     let mut newest: Vec<_> = lost.iter().map(|call| (call.began, call.client)).collect();
     let oneway = oneway.filter(|(_, at)| now < *at + ONEWAY_SUSPICION_PERIOD);

@@ -48,7 +48,7 @@ impl Endpoint {
         !self.is_gone && self.retry_at <= now
     }
 
-    /// Ejects the upstream for twice as long as the last time, until a connection succeeds.
+    /// Ejects the upstream. Each ejection lasts twice as long as the one before, until a connection succeeds.
     fn eject(&mut self, now: Time) {
         let pause = MIN_RETRY_DELAY * (1 << self.failures.min(6));
         self.failures += 1;
@@ -92,7 +92,7 @@ impl Worker {
                     missing_resource: None,
                     retry_at: Time::ZERO,
                 };
-                // Upstreams are referred to by index, so an index is reused only if there are many.
+                // Connections and calls refer to upstreams by index, so an index is only reused if the list is full.
                 let reused = if endpoints.len() < MAX_REMEMBERED_UPSTREAMS {
                     None
                 } else {
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Gives no new calls to the connections of this upstream; calls in flight finish there.
+    /// Assigns no new calls to the connections of this upstream; calls in flight continue there.
     fn stop_new_calls(&mut self, route: usize, endpoint: usize) {
         self.routes[route].endpoints[endpoint].slots.fill(None);
     }

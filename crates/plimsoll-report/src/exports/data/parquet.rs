@@ -57,7 +57,7 @@ impl ColumnBuffer {
             known
         }
         let known = match (&mut self.values, cell) {
-            // Counts of calls are far below 2⁶³.
+            // Counts of calls are far below 2⁶³, so the conversion does not fail.
             (BufferedValues::Int(v), CellValue::Int(n)) => {
                 put(v, n.map(|n| i64::try_from(n).unwrap_or(i64::MAX)))
             }

@@ -42,7 +42,7 @@ struct ScopeMetrics {
     metrics: Vec<OtlpMetric>,
 }
 
-/// A metric with data of one of three kinds.
+/// A metric, which is a gauge, a sum or an exponential histogram.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OtlpMetric {
@@ -79,7 +79,7 @@ struct Sum {
     is_monotonic: bool,
 }
 
-/// A data point with a value of one of two kinds.
+/// A data point whose value is either a float or an integer.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NumberDataPoint {

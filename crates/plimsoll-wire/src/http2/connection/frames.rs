@@ -63,7 +63,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         opens
     }
 
-    /// Processes a frame of any other type; appends answers that do not concern the user to `out`.
+    /// Processes a frame of any other type; appends answers that need no decision of the caller to `out`.
     ///
     /// # Errors
     /// Returns an error if the frame violates a rule; [`Http2Connection::check_scope`] tells whether only a stream is
@@ -171,7 +171,8 @@ impl<P: EndpointRole> Http2Connection<P> {
                     ));
                 }
                 setting::MAX_CONCURRENT_STREAMS => self.max_streams = value,
-                // The windows of open streams change by the difference (RFC 9113, 6.9.2).
+                // The windows of open streams change by the difference between the old and the new initial size (RFC
+                // 9113, 6.9.2).
                 setting::INITIAL_WINDOW_SIZE => {
                     let change = i64::from(value) - i64::from(self.initial_window);
                     for window in streams.send_windows() {
@@ -191,8 +192,8 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     // ---- rules ----
 
-    /// Determines the scope of a violation: `Ok` if it ends a stream, provided that the user still has it; `Err` if it
-    /// ends the connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
+    /// Determines the scope of a violation: `Ok` if it ends only a stream, provided that the caller still knows the
+    /// stream; `Err` if it ends the connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
     ///
     /// # Errors
     /// Returns the violation if it ends the connection.

@@ -1,4 +1,4 @@
-//! Adds tips to errors of lines that were typed for another tool.
+//! Adds tips to clap's errors about command lines that were written for another tool.
 
 use std::ffi::OsString;
 
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::command_line::foreign_readings;
 
-/// Adds what the line means to the error of a line that was typed for another tool: the whole line in our words, or
-/// the counterpart of an unknown flag. `command` is the command tree, `typed` the whole line.
+/// Adds a tip to the error about a line that was written for another tool: the translation of the whole line, or
+/// Plimsoll's counterpart of an unknown flag. `command` is the command tree, `typed` the whole line.
 pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Error {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let kind = error.kind();
@@ -33,8 +33,8 @@ pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Er
     }
 }
 
-/// Returns whether the error is about the value of one of our flags that was typed by its long name, with possible
-/// values that clap lists: that says enough, and no other tool has such a flag.
+/// Returns whether the error is about an invalid value of a Plimsoll flag that was typed by its long name and whose
+/// possible values clap lists. Such an error needs no tip, because no other tool has such a flag.
 fn has_wrong_own_value(error: &Error, words: &[&str]) -> bool {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
         return false;
@@ -48,7 +48,7 @@ fn has_wrong_own_value(error: &Error, words: &[&str]) -> bool {
     error.kind() == ErrorKind::InvalidValue && lists_values && words.iter().any(is_typed)
 }
 
-/// Errors that a line of another tool gets where its flags are ours, too, with other values.
+/// Errors about a line of another tool whose flags have the same names as Plimsoll's, but take different values.
 const MISREAD_ERRORS: [ErrorKind; 4] = [
     ErrorKind::ValueValidation,
     ErrorKind::InvalidValue,
@@ -56,8 +56,9 @@ const MISREAD_ERRORS: [ErrorKind; 4] = [
     ErrorKind::WrongNumberOfValues,
 ];
 
-/// Returns the tip for a line with an unknown flag: the line as that of the only tool that it can be of, or with the
-/// counterparts of its flags, or as that of each tool that it can be of.
+/// Returns the tip for a line with an unknown flag. If the line can be of only one tool, the tip is its translation
+/// from that tool; otherwise it is the line with its flags replaced by their counterparts, or the translation from each
+/// possible tool.
 fn unknown_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
     let inner = innermost(command, words);
     let readings = foreign_readings::readings(command, words.get(1..).unwrap_or_default());
@@ -67,7 +68,8 @@ fn unknown_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<Strin
     };
     let bare = unknown.trim_start_matches('-');
     let is_example = fitting(inner, bare, None).is_some_and(values::is_example);
-    // Translating a line of one flag would also add the defaults of a tool.
+    // For a line with a single flag, prefer the flag's counterpart: a translated line would also contain the tool's
+    // defaults.
     let is_single = foreign_readings::count_flags(words) < 2 && !is_example;
     let reason = WITHOUT_COUNTERPART
         .iter()
@@ -88,7 +90,7 @@ fn unknown_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<Strin
     }
 }
 
-/// Replaces what clap suggests.
+/// Replaces clap's suggestion in an error by `tip`.
 fn with_tip(mut error: Error, command: &Command, tip: String) -> Error {
     error.remove(ContextKind::SuggestedArg);
     error.insert(

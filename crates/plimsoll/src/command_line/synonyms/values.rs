@@ -1,9 +1,9 @@
-//! Chooses counterparts of flags by their values, and fills values in.
+//! Decides whether a Plimsoll flag can replace another tool's flag by the typed value, and fills the value into the
+//! counterpart: a template of Plimsoll's flag, such as `--rate {N}/s`.
 
-/// Units of time.
 const TIME_UNITS: [&str; 7] = ["ns", "us", "µs", "ms", "s", "m", "h"];
 
-/// Beginnings of media types.
+/// Prefixes of media types.
 const MEDIA_TYPES: [&str; 7] = [
     "application/",
     "audio/",
@@ -14,10 +14,10 @@ const MEDIA_TYPES: [&str; 7] = [
     "*/",
 ];
 
-/// Names of formats, which are no folders.
+/// Names of output formats, which other tools accept where Plimsoll expects a folder.
 const FORMAT_NAMES: [&str; 5] = ["json", "csv", "html", "text", "/dev/null"];
 
-/// Returns the value of a flag in a command line: attached (`-n5`, `--n=5`), or the next word.
+/// Returns the value of a flag in a command line: attached to the flag (`-n5`, `--n=5`), or in the next word.
 pub(super) fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     let at = words.iter().position(|word| word.starts_with(flag))?;
     let attached = words[at][flag.len()..].trim_start_matches('=');
@@ -34,18 +34,18 @@ pub(super) fn placeholder(text: &str) -> Option<&str> {
     text.get(begin + 1..end)
 }
 
-/// Returns whether a counterpart has a value of its own, which stands for any.
+/// Returns whether a counterpart has an example value in place of a placeholder, such as `--warmup 5s`.
 pub(super) fn is_example(ours: &str) -> bool {
     let is_switch = ours.split(' ').all(|word| word.starts_with('-'));
     placeholder(ours).is_none() && !is_switch
 }
 
-/// Returns whether the value of a counterpart is a secret, which messages don't show.
+/// Returns whether a counterpart's value is a secret, which must not be shown in messages.
 pub(super) fn is_secret(ours: &str) -> bool {
     placeholder(ours) == Some("USER:PASSWORD")
 }
 
-/// Returns whether a value has the form that a counterpart's placeholder stands for; true without a value.
+/// Returns whether a value has the form that the placeholder in a counterpart requires; true if there is no value.
 pub(super) fn fits(ours: &str, value: Option<&str>) -> bool {
     let (Some(placeholder), Some(value)) = (placeholder(ours), value) else {
         return true;
@@ -66,14 +66,14 @@ pub(super) fn fits(ours: &str, value: Option<&str>) -> bool {
     }
 }
 
-/// Returns whether a text is a number with a unit of time.
+/// Returns whether a text is a number with a unit of time, such as `5s`.
 pub(crate) fn is_time(text: &str) -> bool {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     unit.len() < text.len() && TIME_UNITS.contains(&unit)
 }
 
-/// Replaces the placeholder in `text`, if there is one, by the value. Numbers without a unit get that of the
-/// placeholder.
+/// Replaces the placeholder in `text`, if there is one, by the value, quoted for a shell. Numbers without a unit get
+/// the unit that the placeholder implies.
 pub(super) fn fill_in(text: &str, value: Option<&str>) -> String {
     let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
         return text.to_owned();

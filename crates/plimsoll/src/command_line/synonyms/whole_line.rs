@@ -1,4 +1,4 @@
-//! Replaces all flags of other tools in a line by their counterparts, so that the line can be pasted.
+//! Replaces all flags of other tools in a command line by Plimsoll's counterparts, so that users can paste the result.
 
 use std::ffi::OsString;
 
@@ -9,11 +9,12 @@ use crate::command_line::foreign_lines::shell_quoted;
 use crate::command_line::foreign_readings::own_flag;
 use crate::commands;
 
-/// The file that other tools write their output to where nobody wants it.
+/// The file to which users of other tools write output that they don't need.
 const NO_OUTPUT: &str = "/dev/null";
 
-/// Returns the line with the counterparts of the flags that its command does not have, quoted for a shell; `None` if a
-/// flag has none, or if our parser would refuse the result. `words` begins with the program's name.
+/// Returns the line, quoted for a shell, with each flag that its command does not have replaced by the flag's
+/// counterpart. Returns `None` if a flag has no counterpart, or if clap rejects the result. `words` begins with the
+/// program's name.
 pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
     let (program, rest) = words.split_first()?;
     let (name, rest) = rest.split_first()?;
@@ -73,7 +74,7 @@ pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
     Some(shell_quoted(&ours))
 }
 
-/// Splits a typed flag from a value that is attached to it.
+/// Splits a word into a flag and the value that is attached to it, if any.
 fn split_word(word: &str) -> (&str, Option<&str>) {
     if word.starts_with("--") {
         return match word.split_once('=') {

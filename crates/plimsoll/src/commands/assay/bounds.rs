@@ -2,7 +2,8 @@
 
 /// Lower and upper bounds of times, sorted separately, ns.
 ///
-/// A statistic that is monotonic in each time lies between that of the lower bounds and that of the upper bounds.
+/// A statistic that increases with every time lies between the statistic of the lower bounds and that of the upper
+/// bounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TimeBounds {
     low: Vec<u64>,

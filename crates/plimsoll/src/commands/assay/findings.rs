@@ -16,7 +16,7 @@ use crate::failure::{Exit, chain};
 /// Relative error of a histogram's value: three significant digits.
 const HISTOGRAM_PRECISION: f64 = 0.001;
 
-/// The moment that true times start at.
+/// The moment at which a call's true time starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TruthBasis {
     /// When each call was due, as if it had been sent and its answer read without delay.
@@ -235,7 +235,8 @@ fn served_time_bounds(request: &ServedRequest) -> Option<[u64; 2]> {
 /// lateness in answering that request.
 fn scheduled_time_bounds(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
     let requests = &envelope.requests;
-    // Calls are never sent early, so the smallest offset gives the start of the schedule.
+    // Calls are never sent early, so the smallest difference between arrival and due time gives the start of the
+    // schedule.
     let offsets = requests.iter().zip(due);
     let offsets = offsets.map(|(request, due)| i128::from(request.arrived_ns) - i128::from(*due));
     let begins = offsets.min().unwrap_or_default().max(0);
@@ -255,7 +256,7 @@ fn figures(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<FigureCheck> {
     let Some(times) = &run.summary.total.response else {
         return Vec::new();
     };
-    // In a closed loop the next call also waits for the generator, so the intervals are not bounds.
+    // In a closed loop the generator's delays also postpone the next call, so the intervals are not bounds.
     let instrument = times.instrument.filter(|_| run.header.is_open());
     let interval_of = |name: &str| {
         let instrument = instrument.as_ref()?;

@@ -1,4 +1,4 @@
-//! Renders an assay as text and as JSON.
+//! Renders an assay (the comparison of a run's figures with the true values) as text and as JSON.
 
 use std::fmt::Write as _;
 

@@ -4,7 +4,7 @@ use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage};
 use plimsoll_model::runs::run::{Run, RunError};
 use plimsoll_model::schedule::Schedule;
 
-/// Prefixes of plan section headings. With one of these sections several runs share a schedule, which can't be
+/// Prefixes of the headings of plan sections with which several runs share a schedule. A shared schedule can't be
 /// reconstructed from a single run.
 const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
 

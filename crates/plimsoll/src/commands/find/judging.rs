@@ -11,7 +11,7 @@ use plimsoll_model::search::{BacklogGrowth, TrialVerdict};
 use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
-/// Returns the drain time of a trial: calls that take longer would miss every time objective.
+/// Returns the drain time of a trial. It is so long that calls that take longer would miss every time objective.
 pub(super) fn drain(plan: &Plan) -> Duration {
     let bound = plan.load.drain.unwrap_or(DEFAULT_DEADLINE);
     let longest = plan
@@ -76,7 +76,8 @@ pub(super) fn judge(
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = ObjectiveInputs::from_run(run, plan.load.deadline);
-    // The load line is searched for with the plan's connections, so having too few is no reason to doubt the trial.
+    // The search is for the highest rate with the plan's number of connections, so a shortage of connections does not
+    // invalidate the trial.
     measured.circumstances.too_few_connections = false;
     let judged = objective::judge_objectives(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
@@ -91,7 +92,8 @@ pub(super) fn judge(
             },
         };
     }
-    // A step's number of calls is not known beforehand: it depends on the branches that users take.
+    // The number of calls of a journey's step depends on the branches that users take, so a higher rate may not give
+    // enough calls either.
     let mut objectives = promised.iter().zip(&judged);
     let few = objectives.find(|(o, j)| o.step.is_some() && j.verdict == NotSupported);
     if missed.is_empty()
@@ -105,7 +107,8 @@ pub(super) fn judge(
     // for lack of calls counts as missed.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
-        // A late generator causes a backlog of its own; growth then says nothing about the target.
+        // If the generator is late, it causes a backlog itself; the growth of the backlog then says nothing about the
+        // target.
         let late = run
             .summary
             .health
@@ -139,8 +142,8 @@ pub(super) fn judge(
     }
 }
 
-/// Returns the measured value of the plotted time objective, µs; `None` without such an objective, with too few
-/// calls, or with too many failed ones.
+/// Returns the measured value of the plotted time objective, µs; `None` if there is no time objective, too few calls,
+/// or too many failed calls.
 pub(super) fn plotted_time_us(plan: &Plan, run: &Run) -> Option<f64> {
     let objective = objective::plotted_objective(&plan.objectives)?;
     let ns = objective::objective_value(

@@ -3,7 +3,7 @@
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A plan: exactly one of the two.
+/// A plan: exactly one of its text and its path.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(crate = "rmcp::schemars")]
@@ -14,18 +14,18 @@ pub(super) struct PlanArgument {
     pub(super) path: Option<String>,
 }
 
-/// Keys of the plan's load that a call replaces.
+/// Keys of the plan's load that a tool call replaces.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(crate = "rmcp::schemars")]
 pub(super) struct LoadOverrides {
-    /// Another target: a URL such as grpc://127.0.0.1:50051 or http://127.0.0.1:8080/path.
+    /// The target, instead of the plan's: a URL such as grpc://127.0.0.1:50051 or http://127.0.0.1:8080/path.
     pub(super) target: Option<String>,
-    /// Calls per second, such as "500/s". A search starts at it.
+    /// Calls per second, such as "500/s". A search starts at this rate.
     pub(super) rate: Option<String>,
-    /// How long to measure, such as "10s". A search has a budget in its place.
+    /// How long to measure, such as "10s". A search has a budget instead.
     pub(super) duration: Option<String>,
-    /// Time that is run first and left out of the totals, such as "2s".
+    /// Warm-up: time at the start that is not included in the totals, such as "2s".
     pub(super) warmup: Option<String>,
     /// The number of connections.
     pub(super) connections: Option<u32>,
@@ -34,7 +34,7 @@ pub(super) struct LoadOverrides {
 }
 
 impl LoadOverrides {
-    /// Returns the flags for these keys, each in one word, so that no value can be taken for another flag.
+    /// Returns the flags for these keys, each as one word (`--flag=value`), so that a value can't be parsed as a flag.
     pub(super) fn flags(&self) -> Vec<String> {
         let connections = self.connections.map(|n| n.to_string());
         let single = [
@@ -111,24 +111,24 @@ pub(super) struct RunPlanArguments {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 pub(super) struct FindLoadLineArguments {
-    /// The plan whose load line is searched for; it needs an objective.
+    /// The plan whose load line (the highest rate that meets the objectives) is searched for; it needs an objective.
     pub(super) plan: PlanArgument,
     /// Keys of the plan to replace.
     #[serde(default)]
     pub(super) overrides: LoadOverrides,
-    /// No higher rate is tried, such as "5000/s". Default: the server's limit.
+    /// The highest rate to try, such as "5000/s". Default: the server's limit.
     #[serde(default)]
     pub(super) most: Option<String>,
     /// The search ends within this time, such as "30s". Default: the server's limit.
     #[serde(default)]
     pub(super) budget: Option<String>,
-    /// How close the bounds must come, such as "5%". Default: 1%.
+    /// The width of the bounds at which the search ends, such as "5%". Default: 1%.
     #[serde(default)]
     pub(super) precision: Option<String>,
 }
 
 impl FindLoadLineArguments {
-    /// Returns the flags of the search, after those of the load.
+    /// Returns the flags of the load, followed by the flags of the search.
     pub(super) fn flags(&self) -> Vec<String> {
         let own = [
             ("--most", &self.most),
@@ -166,9 +166,9 @@ pub(super) struct CompareRunsArguments {
 #[serde(deny_unknown_fields, default)]
 #[schemars(crate = "rmcp::schemars")]
 pub(super) struct ListRunsArguments {
-    /// A folder below the server's folder of runs. Default: all of it.
+    /// A folder below the server's folder of runs. Default: the whole folder of runs.
     pub(super) folder: Option<String>,
-    /// The most runs to list, the newest first. Default: 20.
+    /// The maximum number of runs to list, newest first. Default: 20.
     pub(super) limit: Option<usize>,
 }
 

@@ -74,7 +74,7 @@ impl RunFolder {
         if typed == LATEST {
             return newest_first(&self.dir).into_iter().next().ok_or_else(wrong);
         }
-        // Clients may also pass a path as commands print it, relative to the server's working directory.
+        // Also accept a path relative to the server's working directory, because commands print paths in that form.
         let candidates = [within, PathBuf::from(typed)];
         let found = candidates.iter().find_map(|path| {
             let path = path.canonicalize().ok()?;
@@ -166,7 +166,7 @@ impl RunFolder {
         Ok(json!({ "folder": folder, "found": all, "runs": runs }))
     }
 
-    /// Returns the JSON that `plimsoll compare --json` prints, with the comparison's tables as text.
+    /// Returns the JSON that `plimsoll compare --json` prints, together with the comparison's tables as text.
     ///
     /// # Errors
     /// When a run can't be read or is given twice.

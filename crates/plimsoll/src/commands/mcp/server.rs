@@ -50,7 +50,7 @@ pub(super) struct McpServer {
 struct ServerState {
     limits: LoadLimits,
     runs: RunFolder,
-    /// Locked while a load runs, because concurrent loads would disturb each other's measurements.
+    /// Locked while a load runs, because loads that run at the same time would disturb each other's measurements.
     load: Mutex<()>,
 }
 
@@ -337,7 +337,7 @@ fn parse_arguments<A: DeserializeOwned>(
     })
 }
 
-/// Returns a child's command line: the command, the flags, each with its value in one word, and the plan.
+/// Returns a child's command line: the command, the flags (each one word with its value), and the plan.
 fn command_line(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
     let mut words = vec![command.to_owned(), plan.display().to_string()];
     words.extend(flags);

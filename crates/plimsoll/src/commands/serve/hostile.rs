@@ -16,7 +16,7 @@ use crate::settings::listening::listening_address;
 use crate::system::descriptors;
 use crate::system::stopping;
 
-/// Misbehaves on purpose, to test clients: a list of named behaviours, a port for each.
+/// Serve misbehaving servers, to test clients: named behaviours, each on its own port.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: the list, with the code that a good client reports\n  \
@@ -27,7 +27,7 @@ use crate::system::stopping;
         plimsoll serve hostile --tls-cert certs/server.crt --tls-key certs/server.key"
 )]
 pub(super) struct HostileArguments {
-    /// Behaviours by name, or by the beginning of it, such as `h2-` [default: all].
+    /// Behaviours, by name or by the beginning of the name, such as `h2-` [default: all].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -35,8 +35,7 @@ pub(super) struct HostileArguments {
     #[arg(long)]
     list: bool,
 
-    /// Where the first behaviour listens; the others have the ports after it. Port 0 takes free
-    /// ones.
+    /// Where the first behaviour listens; the others use the ports after it. Port 0: any free ports.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:20000")]
     listen: String,
 

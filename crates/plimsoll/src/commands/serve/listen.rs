@@ -18,18 +18,18 @@ use crate::system::descriptors;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListenFlags {
-    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
+    /// Where to listen; port 0: any free port; unix:/PATH: a Unix socket.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50051")]
     pub(super) listen: String,
 
     #[command(flatten)]
     pub(super) tls: ServerTlsFlags,
 
-    /// Threads [default: one a core; fast and hold: one].
+    /// Number of threads [default: one per core; fast and hold: one].
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
 
-    /// The most calls in flight on a connection; 0: no limit.
+    /// Maximum number of calls in flight on a connection; 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(super) max_streams: u32,
 
@@ -37,18 +37,18 @@ pub(crate) struct ListenFlags {
     #[arg(long)]
     pub(super) reuse_port: bool,
 
-    /// Serve from this many processes, which share the port: connections are spread over them.
+    /// Serve from N processes, which share the port; connections are spread over them.
     #[arg(
         long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256)
     )]
     pub(super) processes: u16,
 
-    /// Read the seed of the session tickets from the standard input first.
+    /// First read the seed of the session tickets from standard input.
     #[arg(long, hide = true)]
     pub(super) tickets_from_input: bool,
 
-    /// How long calls in flight may take at the end.
+    /// How long calls in flight may continue after a stop request.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(super) drain: Period,
 
@@ -79,7 +79,7 @@ impl ListenFlags {
         })
     }
 
-    /// Reads the ticket seed from stdin: other users could see it on the command line, or in the environment.
+    /// Reads the ticket seed from stdin, because other users could see it on the command line, or in the environment.
     fn read_ticket_seed(&self) -> Result<Option<TicketSeed>, Failure> {
         if !self.tickets_from_input {
             return Ok(None);

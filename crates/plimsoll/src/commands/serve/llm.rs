@@ -19,7 +19,7 @@ use crate::settings::environment::Environment;
 use crate::system::descriptors;
 use crate::system::stopping::{STOPPING_NOTICE, run_until_stopped};
 
-/// Minimum drain time of connections, even if the model's runs have used up the whole drain time.
+/// Minimum drain time of WebSocket connections, even if the answers in progress have used up the whole drain time.
 const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
 
 /// A simulated language model: the APIs of OpenAI and Anthropic (POST /v1/chat/completions, /v1/completions,
@@ -36,11 +36,11 @@ const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
     after_help = crate::settings::environment::VARIABLES_HELP
 )]
 pub(crate) struct LlmArguments {
-    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
+    /// Where to listen; port 0: any free port; unix:/PATH: a Unix socket.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: String,
 
-    /// Serve the gateway in this process, too; without --redis the two need no server. With neither flag, only
+    /// Also serve the gateway in this process; without --redis, no Redis server is needed. With neither flag, only
     /// these APIs are served.
     #[arg(long, value_name = "HOST:PORT")]
     with_gateway: Option<String>,
@@ -49,26 +49,26 @@ pub(crate) struct LlmArguments {
     #[arg(long, requires = "with_gateway")]
     compression: bool,
 
-    /// From one token to the next, and before the first.
+    /// Delay before each token.
     #[arg(long, value_name = "TIME", default_value = "50ms")]
     token_delay: Period,
 
-    /// Each delay varies evenly by at most this much.
+    /// Maximum deviation of each delay, uniformly distributed.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     jitter: Period,
 
-    /// The text of answers, a token per word.
+    /// The text of answers; each word is a token.
     #[arg(long, default_value = RESPONSE_TEXT, hide_default_value = true)]
     text: String,
 
-    /// Tokens an answer, the text repeated or cut [default: as many as the text has words, 18].
+    /// Tokens per answer; the text is repeated or cut to that length [default: the number of words of the text, 18].
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000)
     )]
     tokens: Option<u32>,
 
-    /// The most answers in progress at once over these APIs, like a model's batch; the others wait [default: no
+    /// Maximum number of concurrent answers over these APIs, like a model's batch; further requests wait [default: no
     /// limit].
     #[arg(
         long, value_name = "N",
@@ -79,7 +79,7 @@ pub(crate) struct LlmArguments {
     #[command(flatten)]
     service: ServiceFlags,
 
-    /// How long runs in progress may take at the end; then another backend continues them.
+    /// How long answers in progress may continue after a stop request; then another backend continues them.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
 }

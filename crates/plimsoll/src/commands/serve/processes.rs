@@ -2,9 +2,9 @@
 //! kernel distributes connections among them.
 //!
 //! The processes run this program with the same arguments. They stop when their standard input ends, so none outlives
-//! the parent. Each first reads the ticket seed from standard input, so that any process can resume TLS sessions of
-//! the others. When one process dies the others are stopped: a server that answers only some of the clients must not
-//! be measured as if it were complete.
+//! the parent. Each first reads the ticket seed from standard input, so that any process can resume TLS sessions of the
+//! others. If one process dies, the others are stopped: a server that answers only some of its clients must not be
+//! measured as if it were complete.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ use crate::screen::defects;
 use crate::system::child::PipedChild;
 use crate::system::stopping::{self, ShutdownMode};
 
-/// Flags that the child processes get with other values than the parent, or not at all.
+/// Flags of the parent that the child processes get with other values, or not at all.
 const REPLACED_FLAGS: [&str; 2] = ["--listen", "--processes"];
 const REPLACED_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
@@ -147,7 +147,7 @@ fn child_arguments(
     Ok(words)
 }
 
-/// Adds a line of counts, such as `answered 12, connections 3`. Counts are summed; for peaks the largest of all
+/// Adds a line of counts, such as `answered 12, connections 3`. Counts are summed. For peaks the maximum over all
 /// processes is kept, and labelled as the figure of one process.
 fn add_counts(counts: &mut Vec<(String, u64)>, line: &str) {
     for word in line.split(", ") {

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::load::documents::{self, DocumentFlags, StdoutContent};
 use crate::load::presentation;
 
-/// Flags that say where results go, the same for every command that puts load on a target.
+/// Flags that set where results go, common to all commands that generate load.
 #[derive(Debug, Default, Args)]
 pub(crate) struct OutputFlags {
     /// The run directory [default: runs/<UTC time>-<name>].
@@ -19,7 +19,7 @@ pub(crate) struct OutputFlags {
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
-    /// A progress line every so many calls; times within a second are interpolated.
+    /// Print a progress line every N calls; its time is interpolated within the second.
     #[arg(
         long, value_name = "CALLS", help_heading = "Output",
         value_parser = clap::value_parser!(u64).range(1..)
@@ -79,7 +79,7 @@ impl OutputFlags {
     /// Checks the flags for a command line with several plans.
     ///
     /// # Errors
-    /// When a flag names one file or directory, which can't take the results of several plans.
+    /// When a flag names a single file or directory, which can't hold the results of several plans.
     pub(crate) fn reject_for_several_plans(&self) -> Result<(), Failure> {
         for (flag, given) in [
             ("--out", self.out.is_some()),

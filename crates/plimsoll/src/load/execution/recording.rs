@@ -179,8 +179,8 @@ impl Reporter for RunRecorder<'_> {
 /// Prefix of the reason that is stored in a run whose load never started.
 const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 
-/// Returns whether the target was unreachable. Such a run is kept as a result, unlike one that failed for lack of local
-/// resources.
+/// Returns whether the load failed because the target was unreachable. That run is kept as a result, unlike a run that
+/// failed because this machine ran out of resources.
 fn is_target_unreachable(error: &EngineError) -> bool {
     match error {
         EngineError::NoConnection { outcome, .. } => {
@@ -220,7 +220,7 @@ fn remove_run_files(dir: &Path, existed: bool) {
 pub(super) const OUT_DIR_HELP: &str =
     "give a writable directory on a disk with free space, with --out";
 
-/// Help text for a file that has reached the size limit.
+/// Help text for a run directory with a file that has reached the size limit.
 const FILE_SIZE_HELP: &str = "raise the limit of file sizes: `ulimit -f unlimited`";
 
 /// Returns the help text for an error of writing a run directory; `None` if there is no specific help.

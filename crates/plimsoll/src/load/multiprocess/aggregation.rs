@@ -1,7 +1,8 @@
 //! Aggregates the measurements of several sources of one load, interval by interval.
 //!
-//! A source is a process on this machine, or a shard on another machine. Both send the same messages ([`super::wire`]),
-//! which the caller receives. [`IntervalMerger`] merges the intervals. This module does no I/O and reads no clock.
+//! A source is a process on this machine, or a shard on another machine. Both send the same messages ([`super::wire`]);
+//! the caller receives the messages and adds them here. [`IntervalMerger`] merges the intervals. This module does no
+//! I/O and reads no clock.
 
 use plimsoll_engine::worker::ConnectSummary;
 use plimsoll_model::records::record::RequestRecord;
@@ -40,7 +41,8 @@ impl IntervalAggregator {
         self.sources.iter().all(|source| source.ready.is_some())
     }
 
-    /// Returns the total number of open connections, before all sources are ready.
+    /// Returns the total number of connections that the sources have opened so far; for progress messages before all
+    /// sources are ready.
     pub(crate) fn open_connections(&self) -> u64 {
         let up = self.sources.iter().map(|source| source.connecting);
         up.fold(0, u64::saturating_add)

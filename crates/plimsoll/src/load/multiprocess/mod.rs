@@ -32,9 +32,9 @@ const MAX_PROCESSES: u64 = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessLayout {
     pub(crate) processes: u32,
-    /// Workers of each process; `None` lets the process decide.
+    /// Number of worker threads of each process; `None` lets the process decide.
     pub(crate) workers: Option<u16>,
-    /// Local addresses to connect from; empty leaves the choice to the system.
+    /// Local addresses to connect from; if empty, the operating system chooses.
     pub(crate) sources: Vec<IpAddr>,
     /// Notes on how the layout was chosen, for the report.
     pub(crate) notes: Vec<String>,
@@ -58,8 +58,8 @@ struct MachineLimits {
     /// Number of ephemeral ports for connections from one address to one server.
     ports: u64,
     cores: u32,
-    /// Number that differs from run to run. It selects different loopback addresses for each run, because ports stay in
-    /// TIME_WAIT for a minute after they are closed.
+    /// Number that differs from run to run. It selects different loopback addresses for each run, because a port can't
+    /// be reused for a minute after its connection was closed (TIME_WAIT).
     run_number: u32,
 }
 
@@ -76,7 +76,7 @@ impl MachineLimits {
 }
 
 impl ProcessLayout {
-    /// Returns the layout of a load that runs on other machines.
+    /// Returns the layout of a load that runs on other machines, and so has no processes here.
     pub(crate) fn external() -> ProcessLayout {
         ProcessLayout {
             processes: 1,
@@ -110,7 +110,8 @@ impl ProcessLayout {
     }
 }
 
-/// Chooses the layout. `target` resolves the target's address, and is called only if the address matters.
+/// Chooses the layout for these requirements and limits. `target` resolves the target's address; it is called only if
+/// the layout depends on the address.
 fn decide(
     plan: &Plan,
     needs: LoadRequirements,
@@ -185,7 +186,7 @@ fn decide(
     let workers = match (plan.load.workers, processes) {
         (_, 1) => plan.load.workers,
         (Some(workers), _) => Some(workers),
-        // Leave half of the cores to the target, as loads with a single process do.
+        // Leave half of the cores to the target, as a load in a single process does.
         (None, n) => {
             let each = u64::from(limits.cores / 2) / n;
             Some(u16::try_from(each).unwrap_or(u16::MAX).max(1))
@@ -270,8 +271,8 @@ fn sources(
     ))
 }
 
-/// Returns the first of `n` consecutive addresses in 127.0.0.0/8. They are in a block that depends on the run number,
-/// and are not among the addresses that servers usually listen on.
+/// Returns the first of `n` consecutive addresses in 127.0.0.0/8. The run number selects the block that contains them.
+/// Servers do not usually listen on these addresses.
 fn first_source(number: u32, n: u32) -> Ipv4Addr {
     const FIRST_ADDRESS: u32 = 0x7f10_0000;
     const BLOCK_SIZE: u32 = 256;

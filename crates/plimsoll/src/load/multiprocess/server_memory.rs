@@ -1,8 +1,9 @@
 //! Reads the server's memory during a load of several processes. The processes read their own memory; the supervisor
 //! reads the server's.
 //!
-//! Invariant: the server's memory that is reported for open, idle connections was read while all of them were open.
-//! A reading is therefore used only when the processes later report that their connections were open at that time.
+//! Invariant: the server's memory that is reported for open, idle connections was read while all of these connections
+//! were open. A reading is therefore used only if the processes later report that their connections were open at that
+//! time.
 
 use plimsoll_engine::host::memory;
 use plimsoll_engine::host::resources::WatchedProcesses;
@@ -33,7 +34,7 @@ impl ServerMemory {
     }
 
     /// Adds the server's memory to the processes' readings of an interval. Then reads the server's memory for the next
-    /// interval already now, because the connections may be closed before that interval ends.
+    /// interval in advance, because the connections may be closed before that interval ends.
     pub(super) fn add_to_readings(&mut self, readings: &mut [MemoryReading]) {
         if readings.is_empty() {
             return;

@@ -2,10 +2,10 @@
 //! stops them.
 //!
 //! The merged intervals look as if one process had run the load, so reports need no special case. If a process dies,
-//! the run ends; earlier measurements are kept, and the run says what is missing. If a process stalls and sends not
-//! even heartbeats, it is killed after a timeout, and the run goes on without it, with a note. Until then intervals of
-//! the other processes are passed on, and late figures are added to a later interval. No child outlives this process,
-//! because each child stops when its standard input ends.
+//! the run ends; earlier measurements are kept, and the run says what is missing. If a process stalls and stops sending
+//! even heartbeats, it is killed after a timeout, and the run continues without it, with a note. Until then the
+//! intervals of the other processes are passed on to the run's recorder, and figures that arrive late are added to a
+//! later interval. No child outlives this process, because each child stops when its standard input ends.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +48,8 @@ const MAX_STARTUP_SILENCE: Duration = Duration::from_secs(30);
 /// Time without a message after which a process counts as stalled if it has been requested to stop immediately.
 const MAX_SHUTDOWN_SILENCE: Duration = Duration::from_secs(1);
 
-/// Maximum wait for late processes after the end of an interval, seconds; then the interval is passed on without them.
+/// Maximum wait for late processes after the end of an interval, seconds; then the interval is recorded without their
+/// figures.
 const MAX_INTERVAL_DELAY_S: u64 = 2;
 
 /// Runs a plan, or one shard's share of it, in several processes.
@@ -219,7 +220,7 @@ impl ShardProcess {
         }
     }
 
-    /// Marks the process as gone: later messages are ignored, and its input is closed so that it stops.
+    /// Marks the process as gone: its later messages are ignored, and its standard input is closed so that it stops.
     fn mark_gone(&mut self) {
         (self.is_gone, self.child.stdin) = (true, None);
     }
@@ -298,7 +299,7 @@ impl Supervisor<'_, '_> {
     }
 
     fn begin(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
-        // Don't count the CPU time of connecting as CPU time of the load.
+        // Restart the CPU meters, so that the CPU time of connecting is not counted as CPU time of the load.
         self.client.restart();
         if let Some(server) = &mut self.server {
             server.restart();
@@ -319,14 +320,14 @@ impl Supervisor<'_, '_> {
         while self.children.iter().any(|m| !m.is_gone) {
             match self.process_next_message(stop) {
                 Some((index, ChildStatus::Failed(error))) => {
-                    // Stop the other processes, because without this one the load would not be the planned load.
+                    // Stop the other processes, because the planned load needs this process's share.
                     console::notice(format_args!("{error}; stopping the others"));
                     self.aggregator.intervals.mark_ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, ChildStatus::Stalled(error))) => {
-                    // Continue with the other processes: only the share of this process is missing from the load.
+                    // Continue with the other processes: the run reports which share of the load is missing.
                     console::notice(format_args!("{error}; the run goes on without it"));
                     self.aggregator.intervals.mark_ended(index);
                     failure.get_or_insert(error);
@@ -467,7 +468,8 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// Passes on intervals that all processes have completed and, if the message queue is empty, overdue intervals.
+    /// Passes on to the observer the intervals that all processes have completed and, if the message queue is empty,
+    /// overdue intervals.
     fn emit(&mut self) {
         let seconds = self.clock.now().duration_since(self.begins_at).as_secs();
         let late = seconds

@@ -22,7 +22,7 @@ pub(crate) enum ShardMessage {
     Connecting(u64),
     /// Every connection has been opened or has failed once.
     Ready(ReadyReport),
-    /// A call that belongs to the next interval sent.
+    /// A call of the interval whose message follows.
     Request(RequestRecord),
     Interval(Box<IntervalRecord>),
     Finished(FinishReport),
@@ -36,14 +36,14 @@ pub(crate) enum ShardMessage {
     Clock(ClockOffset),
 }
 
-/// Offset of the store's clock from a shard's clock, µs.
+/// Offset of the clock of the store (which shards on several machines share) from a shard's clock, µs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClockOffset {
     pub(crate) offset_us: i64,
     pub(crate) uncertainty_us: u64,
 }
 
-/// Converts an observation into messages, and passes each to `send`.
+/// Converts an observation of the load into messages, and passes each to `send`.
 pub(crate) fn send_observation(event: &Observation<'_>, mut send: impl FnMut(ShardMessage)) {
     match event {
         Observation::Connecting { open, .. } => send(ShardMessage::Connecting(*open)),
@@ -57,7 +57,7 @@ pub(crate) fn send_observation(event: &Observation<'_>, mut send: impl FnMut(Sha
     }
 }
 
-/// A source's report that its connections are open.
+/// The report of a process or shard that its connections are open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReadyReport {
     pub(crate) workers: u32,
@@ -78,10 +78,10 @@ impl ReadyReport {
     }
 }
 
-/// A source's report that it has finished its share of the load.
+/// The report of a process or shard that it has finished its share of the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FinishReport {
-    /// Whether the load ended before its planned end, for whatever reason.
+    /// Whether the load ended before its planned end, for any reason.
     pub(crate) interrupted: bool,
     pub(crate) negotiated: Option<NegotiatedTls>,
 }

@@ -7,8 +7,8 @@ use inferno::collapse::perf::{Folder, Options};
 use plimsoll_model::formats::input::{self, LineEnd};
 use plimsoll_model::runs::profile::FoldedStacks;
 
-/// Number of samples to fold at once. The library keeps all distinct stacks of its input in memory; the profile keeps
-/// only the most frequent ones.
+/// Number of samples to fold at once. The library (`inferno`) keeps all distinct stacks of its input in memory; the
+/// profile keeps only the most frequent ones.
 const CHUNK_SAMPLES: usize = 5_000;
 
 /// Maximum input to fold at once, bytes.

@@ -85,7 +85,7 @@ pub(super) fn start_failure(
     Failure::error_with_help(format_args!("watch.profile (--profile): {message}"), &help)
 }
 
-/// Returns why the sampler could not attach, and what to do about it.
+/// Returns the reason why the sampler could not attach, and advice for the user.
 fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -> (String, String) {
     if kind == io::ErrorKind::NotFound {
         return (

@@ -19,7 +19,7 @@ use crate::screen::remaining::{self, format_clock};
 /// Maximum number of intervals to keep for the charts: the columns of a wide terminal.
 const MAX_HISTORY_INTERVALS: usize = 300;
 
-/// Phase of a run.
+/// The phase of a run, as the live view shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunPhase {
     Connecting { open: u64, wanted: u64 },
@@ -30,7 +30,7 @@ pub(super) enum RunPhase {
 /// Statistics of one kind of time; `None` if no call has such a time.
 pub(super) type TimeStats = Option<TimesSummary>;
 
-/// The figures of a period of the run.
+/// The figures of a period of the run, such as the last interval.
 #[derive(Clone, Debug)]
 pub(super) struct PeriodStats {
     pub(super) seconds: f64,
@@ -138,7 +138,7 @@ pub(super) struct Dashboard {
     pub(super) elapsed: Duration,
     pub(super) planned: Option<Duration>,
     pub(super) wanted_calls: Option<u64>,
-    /// Measured calls that have ended.
+    /// Number of calls that have ended, without warm-up.
     pub(super) calls: u64,
     /// Figures of the last complete interval, which may belong to the warm-up.
     pub(super) last: PeriodStats,
@@ -166,7 +166,7 @@ pub(super) struct Dashboard {
 }
 
 impl Dashboard {
-    /// Returns the state before the first call of `plan`. `view_cpu` is the live view's CPU time so far.
+    /// Returns the dashboard of a run of `plan` before its first call. `view_cpu` is the live view's CPU time so far.
     pub(super) fn new(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Dashboard {
         let schedule = Schedule::new(&plan.load, plan.seed);
         let (_, call) = plan.call.names();

@@ -29,7 +29,8 @@ const ERROR_STYLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BO
 /// Width of the left panels if there are two columns of panels, and the gap after them.
 const LEFT_PANEL_WIDTH: u16 = 40;
 const PANEL_GAP: u16 = 2;
-/// Rows of the table of times: title, head, p50 and p99 of the last interval, four percentiles, maximum, blank row.
+/// Number of rows of the table of times: title, head, p50 and p99 of the last interval, four percentiles, maximum,
+/// blank row.
 const TIMES_TABLE_ROWS: u16 = 10;
 /// Minimum terminal size for panels; on smaller terminals plain lines are drawn.
 const MIN_COLUMNS: u16 = 60;
@@ -429,7 +430,7 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     frame.render_widget(Paragraph::new(shown).block(panel("so far ")), area);
 }
 
-/// Returns the wrapped rows of messages.
+/// Returns the messages `noted`, wrapped into rows of `width` columns.
 fn notes(noted: &[String], width: u16) -> Vec<String> {
     let width = usize::from(width);
     let rows = |line: &str| {

@@ -30,7 +30,7 @@ use crate::screen::console;
 /// How long shard 0 keeps serving after the run, so that the other shards can read the result.
 pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 
-/// Time within which a peer must send the token, before it is disconnected.
+/// Time within which a peer must send the token; after that it is disconnected.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The TCP server of a rendezvous folder.

@@ -1,10 +1,10 @@
-//! Rendezvous over TCP for shards without a shared store: shard 0 serves a folder ([`super::host`]), and the others
-//! send shard 0 the requests that they would send to a store.
+//! The rendezvous over TCP, for shards without a shared folder or object store: shard 0 serves a folder
+//! ([`super::host`]), and the other shards send it the requests that they would otherwise send to a store.
 //!
-//! A connection starts with the token and an answer to it; then requests and answers alternate. A frame consists of the
-//! lengths of head and body (four bytes each, in network byte order), the head and the body. The head is JSON, and the
-//! body is an object's content. Invariant: a peer without the token can't make the other side read more than a short
-//! head.
+//! The first request of a connection contains a secret token; then requests and answers alternate. A frame consists of
+//! the lengths of head and body (four bytes each, in network byte order), the head and the body. The head is JSON, and
+//! the body is an object's content. Invariant: a peer without the token can't make the other side read more than a
+//! short head.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -52,8 +52,8 @@ pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD_BYTES, MAX_BODY_BYTES);
 /// Credentials for a tcp:// rendezvous.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct RendezvousAccess {
-    /// The secret of a tcp:// rendezvous, 16 characters or more. Other users of the machine can read a command line,
-    /// but not a variable.
+    /// The secret of a tcp:// rendezvous, at least 16 characters. Better set by its variable: other users can read the
+    /// command line.
     #[arg(
         id = "rendezvous_token",
         long = "rendezvous-token",
@@ -62,7 +62,7 @@ pub(crate) struct RendezvousAccess {
     #[arg(value_name = "TOKEN", help_heading = "Shards")]
     token: Option<String>,
 
-    /// Mutual TLS for a tcp:// rendezvous: a folder of plimsoll certs, whose server is HOST.
+    /// Mutual TLS for a tcp:// rendezvous: a folder that `plimsoll certs` wrote for the server HOST.
     #[arg(id = "rendezvous_certs", long = "rendezvous-certs")]
     #[arg(value_name = "DIR", help_heading = "Shards")]
     pub(super) certs: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub(super) enum StoreLinkRequest {
     Ask(StoreRequest),
 }
 
-/// The head of a frame, which is sent as JSON. The body is taken out of the head and sent after it.
+/// The head of a frame, which is sent as JSON. The frame's body is moved out of the head and sent after it.
 pub(super) trait StoreFrameHead: Serialize + DeserializeOwned {
     fn body(&mut self) -> Option<&mut Vec<u8>>;
 }

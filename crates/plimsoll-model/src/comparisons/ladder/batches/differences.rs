@@ -19,8 +19,8 @@ const MAX_PAIRS: usize = 1_000;
 /// Minimum number of blocks of a bootstrap; with fewer, simultaneous intervals are far wider.
 const MIN_BOOTSTRAP_BLOCKS: usize = 20;
 
-/// Minimum number of pairs per lag of the estimated autocorrelation. With only 12, more simulated ladders of equal
-/// rungs, disturbed for tens of rounds at a time, reported a difference.
+/// Minimum number of pairs per lag of the estimated autocorrelation. With only 12, too many simulated ladders of equal
+/// rungs reported a difference when disturbances lasted for tens of rounds.
 const PAIRS_PER_LAG: usize = 16;
 
 /// Number of resamples of a bootstrap, large because simultaneous intervals need the far tails.
@@ -138,7 +138,7 @@ impl PooledCalls {
         }
     }
 
-    /// Returns the p99, in µs, of a resample that contains block `i` `times[i]` times.
+    /// Returns the p99, in µs, of a resample in which block `i` occurs `times[i]` times.
     fn p99(&self, times: &[u64]) -> f64 {
         let mut calls = 0;
         for (of_block, n) in self.calls_by_block.iter().zip(times) {

@@ -1,13 +1,13 @@
 //! Separates differences of variants from differences of the particular processes that were measured.
 //!
-//! Two processes of one program differ for as long as they live: each has physical pages, a heap and a placement of its
-//! own. More batches only measure that particular difference more precisely. So the servers of a ladder are restarted
-//! several times, and each of these *replicates* gives one value of a difference. The spread of the values contains
-//! everything that differs between replicates, so an interval of their location is valid for any processes: Wilcoxon's
-//! interval, in which equal rungs differ no more often than alpha whatever the distribution, or Student's where there
-//! are too few values for Wilcoxon's. A few values can be alike by chance, while the batches give a lower bound of the
-//! uncertainty. Hence the wider of the two intervals is reported: it misses the true difference no more often than the
-//! interval of replicates alone, whatever the processes' share of the variance.
+//! Two processes of one program differ for as long as they live: they have different physical pages, heaps and
+//! placements on cores. More batches only measure that particular difference more precisely. So the servers of a ladder
+//! are restarted several times, and each of these *replicates* gives one value of a difference. The spread of the
+//! values contains everything that differs between replicates, so an interval of their location is valid for any
+//! processes: Wilcoxon's interval, in which equal rungs differ no more often than alpha whatever the distribution, or
+//! Student's where there are too few values for Wilcoxon's. A few values can be alike by chance, while the batches give
+//! a lower bound of the uncertainty. Hence the wider of the two intervals is reported: it misses the true difference no
+//! more often than the interval of replicates alone, whatever the processes' share of the variance.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -16,8 +16,8 @@ use crate::statistics::paired::{PairedDifference, paired_difference};
 /// Minimum number of replicates: with fewer, the intervals would be several times wider.
 pub const MIN_REPLICATES: usize = 5;
 
-/// Widens `found`, the interval from the batches of all replicates, to that of the values of each replicate. `None`:
-/// too few replicates have a value.
+/// Widens `found`, the interval from the batches of all replicates, to the interval from one value per replicate, if
+/// that one is wider. `None`: too few replicates have a value.
 pub(super) fn widen_by_replicates(
     found: PairedDifference,
     replicates: usize,

@@ -48,7 +48,7 @@ pub(super) fn describe_waits(
     ))
 }
 
-/// The number of connections that a client needs whose calls waited because it has too few.
+/// The number of connections that a client needs, if its calls waited because it has too few.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionsNeeded {
     /// The plan's connections.
@@ -60,7 +60,7 @@ pub struct ConnectionsNeeded {
 
 impl ConnectionsNeeded {
     /// If calls waited because there are too few connections, each connection was busy for more than this share of the
-    /// time (0–1). If connections were less busy, a stall of the target is the cause.
+    /// time (0–1). If connections were less busy, a stall of the target caused the waits.
     const BUSY_SHARE: f64 = 0.5;
 
     /// A target that queues calls takes longer with more concurrent calls. If the median service time is within this

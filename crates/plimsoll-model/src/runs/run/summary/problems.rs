@@ -30,7 +30,7 @@ pub(super) fn collect_problems(
     }
     let silent = |stage| header.has_no_calls(stage) && !header.is_warmup(stage);
     if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
-        // Where the memory of idle connections is measured, calls only serve to check that the peer is alive.
+        // Where the memory of idle connections is measured, calls only check that the peer is alive.
         problems
             .iter_mut()
             .for_each(HealthProblem::keep_memory_valid);

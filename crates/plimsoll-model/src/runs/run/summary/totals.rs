@@ -67,8 +67,8 @@ fn add_resources(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSumm
 #[derive(Clone, Debug, Default)]
 pub(super) struct StageTotals {
     pub(super) record: StageRecord,
-    /// Calls, of this stage or an earlier one, that ended in intervals that started between the planned end of the
-    /// earlier stages and that of this stage.
+    /// Calls of this stage or an earlier one that ended in this stage's window: in intervals that started after the
+    /// planned end of the previous stages and before the planned end of this one.
     pub(super) ended_in_window: u64,
     /// End of the last interval in which a call of the stage ended.
     pub(super) last_end: Duration,
@@ -95,7 +95,7 @@ impl StageTotals {
     ) -> StageTotals {
         let (begin, planned_end) = header.stage_span(stage);
         let end = match planned_end {
-            // A stage without calls counts as time of the run, unless memory is measured in it.
+            // The time of a stage without calls counts, unless memory is measured in the stage.
             Some(_) if header.has_no_calls(stage) && !run.memory.is_empty() => begin,
             Some(end) => end.min(run.end),
             None if header.is_open() => run.end,
@@ -223,7 +223,7 @@ impl RunTotals {
         self.count_in_windows(&ends, interval);
     }
 
-    /// Adds totals for each stage without planned calls that the run has reached, although it has no records.
+    /// Adds totals for the stages in which the plan has no calls, once the run has reached them; they have no records.
     fn add_stages_without_calls(
         &mut self,
         header: &RunHeader,

@@ -1,4 +1,4 @@
-//! Fields whose values are captured from earlier responses of a journey, and which only the schema can encode.
+//! Fields whose values are captured from earlier responses of a journey. Encoding them requires the schema.
 
 use prost_reflect::FieldDescriptor;
 use serde_json::{Map, Value};

@@ -49,7 +49,7 @@ impl TemplateFiller<'_> {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Returns an object's keys and values.
+    /// Returns an object's keys, with their templates filled, and its values.
     fn entries<'t>(&self, tree: &'t TemplateTree) -> Vec<(String, &'t TemplateTree)> {
         match tree {
             TemplateTree::Object(entries) => entries
@@ -178,7 +178,7 @@ pub(super) fn row_to_json(message: &MessageDescriptor, text: &str) -> Value {
     }
 }
 
-/// Converts a text to the JSON of a field. Numbers remain strings, which the proto3 JSON mapping allows.
+/// Converts text to the JSON of a field. Numbers remain strings, which the proto3 JSON mapping allows.
 pub(super) fn text_to_json(field: &FieldDescriptor, text: &str) -> Value {
     let parsed = || serde_json::from_str(text).ok();
     let plain = || Value::String(text.to_owned());

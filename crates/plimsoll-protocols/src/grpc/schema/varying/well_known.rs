@@ -1,5 +1,5 @@
-//! Varying fields in the messages that come with protobuf, whose JSON differs from that of their fields
-//! (Protocol Buffers, "ProtoJSON Format").
+//! Varying fields of protobuf's well-known messages, whose JSON format is not an object with their fields (Protocol
+//! Buffers, "ProtoJSON Format").
 
 use plimsoll_model::rows::template::{FieldSource, RandomRange, Template, TemplatePart};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};

@@ -43,7 +43,7 @@ enum PendingReply {
 }
 
 pub(super) struct KnownConnection {
-    /// When the bytes that are read next reached this host.
+    /// When the bytes that are passed to `receive` next reached this host.
     pub(super) arrived: ArrivalTimes,
     /// Delayed responses that were not yet passed to the event loop.
     pub(super) newly_held: VecDeque<DelayedResponse>,
@@ -56,7 +56,7 @@ pub(super) struct KnownConnection {
 }
 
 enum ConnectionProtocol {
-    /// Not known yet: the received bytes, a prefix of HTTP/2's preface, which may be empty.
+    /// Not known yet. Contains the received bytes: a prefix of HTTP/2's preface, which may be empty.
     Unknown(Vec<u8>),
     Http1(Http1Requests),
     Http2(Box<CannedConnection>),
@@ -104,7 +104,7 @@ impl KnownConnection {
         let last = replies.len().saturating_sub(1);
         for (place, reply) in replies.into_iter().enumerate() {
             let mut arrived = self.arrived;
-            // The kernel's timestamp is that of the last bytes, so only the last request's arrival is exact.
+            // The kernel's timestamp applies to the last bytes, so only the last request's arrival is exact.
             if place == last {
                 arrived.earliest = arrived.last;
             }

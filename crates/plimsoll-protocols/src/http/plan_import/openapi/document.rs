@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-/// The most references that are followed for one value; also ends cycles.
+/// The maximum number of references that are followed for one value, which also ends cycles.
 const MAX_REFERENCES: usize = 16;
 /// The methods of operations (OpenAPI 3.1, 4.8.9).
 const OPERATION_METHODS: [&str; 8] = [
     "get", "put", "post", "delete", "options", "head", "patch", "trace",
 ];
-/// The most operations that an error lists.
+/// The maximum number of operations that an error lists.
 const MAX_LISTED_OPERATIONS: usize = 10;
 
 /// A description of a service (OpenAPI).
@@ -22,7 +22,7 @@ pub(super) struct ServiceOperation<'a> {
     pub(super) path: &'a str,
     /// The method in lower case.
     pub(super) method: &'a str,
-    /// The path item object, with keys common to all operations of the path.
+    /// The path item object; its keys apply to all operations of the path.
     pub(super) item: &'a Value,
     pub(super) value: &'a Value,
 }

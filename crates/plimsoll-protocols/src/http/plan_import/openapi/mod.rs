@@ -1,5 +1,5 @@
 //! Imports descriptions of services (OpenAPI 3.0 and 3.1, <https://spec.openapis.org/oas/>). Each operation becomes a
-//! step with a weight, so that each user makes one of them.
+//! step with a weight, and each user makes one of the steps.
 
 mod document;
 mod parameters;
@@ -373,8 +373,8 @@ impl OperationStepBuilder<'_> {
     }
 }
 
-/// Returns the text in braces for a value that the user must fill in. It is not a valid field, so the plan is rejected
-/// with this name until then.
+/// Returns the name to write in braces for a value that the user must fill in. It is not a valid template field, so
+/// until the user replaces it, the plan is rejected with an error that contains `name`.
 fn placeholder(name: &str) -> String {
     let is_plain = |c: &char| !c.is_control() && !"{}".contains(*c);
     let name: String = name.chars().filter(is_plain).collect();

@@ -33,7 +33,7 @@ pub(super) enum ParameterText {
 /// Header fields that a description can't set as parameters (OpenAPI 3.1, 4.8.12.1).
 const IGNORED_HEADERS: [&str; 3] = ["accept", "authorization", "content-type"];
 
-/// Returns the parameters of an operation: its own, and those of its path that it does not override.
+/// Returns the parameters of an operation: its own, and those of its path object that it does not override.
 pub(super) fn find_parameters(
     document: &ServiceDescription<'_>,
     operation: &ServiceOperation<'_>,

@@ -4,20 +4,21 @@ use serde_json::{Map, Value, json};
 
 use super::document::ServiceDescription;
 
-/// The deepest nesting of schemas; also ends cycles.
+/// The maximum nesting of schemas, which also ends cycles.
 const MAX_DEPTH: usize = 12;
-/// The most schemas that are evaluated for one sample.
+/// The maximum number of schemas that are evaluated for one sample.
 const MAX_SCHEMAS: usize = 2_000;
-/// The most items or characters that a sample has to meet a schema's minimum length.
+/// The maximum number of items or characters in a sample, if a schema requires a minimum length.
 const MAX_LENGTH: u64 = 1_000;
 
-/// Returns a value that a schema allows: the one that it specifies, or else the smallest with all required parts.
+/// Returns a value that a schema allows: the example or default in the schema, or else the smallest value with all
+/// required parts.
 pub(super) fn build_sample(document: &ServiceDescription<'_>, schema: &Value) -> Value {
     let mut left = MAX_SCHEMAS;
     build_nested_sample((document, &mut left), schema, MAX_DEPTH)
 }
 
-/// The document, and the number of schemas that may still be evaluated.
+/// The description of the service, and the number of schemas that may still be evaluated.
 type SampleScope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
 
 fn build_nested_sample(

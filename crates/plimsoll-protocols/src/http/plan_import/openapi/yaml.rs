@@ -3,9 +3,9 @@
 use serde_json::Value;
 use serde_saphyr::{Options, budget, options};
 
-/// The most nodes of a description; the largest published ones have several hundred thousand.
+/// The maximum number of nodes in a description; the largest published descriptions have several hundred thousand.
 const MAX_NODES: usize = 5_000_000;
-/// The most parser events; a node causes up to two.
+/// The maximum number of parser events; a node causes up to two.
 const MAX_EVENTS: usize = 2 * MAX_NODES;
 
 /// Parses a text in YAML 1.2 whose keys are strings.

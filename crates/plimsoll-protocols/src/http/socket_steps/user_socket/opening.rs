@@ -1,4 +1,4 @@
-//! Opens the socket: the upgrade and its answer.
+//! Opens the socket: sends the upgrade request, and reads the response.
 
 use plimsoll_engine::driver::ProtocolError;
 use plimsoll_model::{Outcome, Time};
@@ -11,7 +11,7 @@ use super::{SelectedCall, SocketState, SocketStepDriver};
 use crate::shared::xorshift::Xorshift;
 
 impl SocketStepDriver {
-    /// Appends the upgrade of a step.
+    /// Appends the upgrade request of a step.
     pub(super) fn write_upgrade(
         &mut self,
         step: &SelectedCall,
@@ -58,8 +58,8 @@ impl SocketStepDriver {
         self.state = SocketState::Upgrading(Vec::new());
     }
 
-    /// Takes the bytes that belong to the response to the upgrade, and returns the rest, which are frames; `None`: the
-    /// response is not complete.
+    /// Reads the part of `bytes` that belongs to the response to the upgrade. Returns the bytes after it, which are
+    /// frames; `None` if the response is not complete.
     pub(super) fn read_upgrade_response<'a>(
         &mut self,
         bytes: &'a [u8],

@@ -10,11 +10,11 @@ use plimsoll_wire::websocket::{
 
 use super::{SocketState, SocketStepDriver};
 
-/// Maximum number of received bytes that wait for a step to read them.
+/// Maximum size of the messages that wait for a step to read them, in bytes.
 const MAX_QUEUED_REQUESTS: usize = 4 << 20;
 
 impl SocketStepDriver {
-    /// Reads frames.
+    /// Reads frames, and answers pings and a Close.
     pub(super) fn read_frames(
         &mut self,
         bytes: &[u8],
@@ -64,7 +64,7 @@ impl SocketStepDriver {
         Ok(())
     }
 
-    /// Closes the socket because of what the server sent.
+    /// Closes the socket because the server has violated the protocol or a limit. Returns the error to report.
     fn give_up(
         &mut self,
         violation: &Violation,

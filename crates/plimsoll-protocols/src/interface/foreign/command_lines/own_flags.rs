@@ -1,7 +1,7 @@
-//! Translates lines in which flags of Plimsoll stand among those of another tool.
+//! Translates lines that mix flags of Plimsoll with flags of another tool.
 //!
 //! Such a line begins with a Plimsoll command, and most of its flags come from the other tool: `plimsoll http -I -n 5
-//! URL` has curl's `-I` and our `-n`. A flag that the tool has keeps the tool's meaning.
+//! URL` has curl's `-I` and Plimsoll's `-n`. A flag that both have keeps the other tool's meaning.
 
 use super::{LineBuilder, LineError, LineTool, TranslatedLine, remove_flag};
 
@@ -14,10 +14,10 @@ pub struct OwnFlag {
     pub takes_value: bool,
 }
 
-/// Looks up a flag of the command by a typed word without its value (`-n`, `--calls`).
+/// A function that looks up a flag of the command by its short or long spelling (`-n`, `--calls`).
 pub type OwnFlagLookup<'a> = &'a dyn Fn(&str) -> Option<OwnFlag>;
 
-/// A flag of ours in a line of another tool, and its value.
+/// A flag of Plimsoll in a line of another tool, and its value.
 type TypedOwnFlag = (OwnFlag, Option<String>);
 
 /// First names of the tools' flags that limit the number of calls.
@@ -27,11 +27,11 @@ const COUNT_FLAGS: [&str; 5] = ["n", "i", "r", "request-count", "num-prompts"];
 const TIME_FLAGS: [&str; 7] = ["z", "d", "t", "x", "D", "duration", "benchmark-duration"];
 
 impl LineTool {
-    /// Translates the words after `command`, one of ours. Flags that the tool does not have are looked up among those
-    /// of the command, and replace what the tool's defaults say.
+    /// Translates the words after `command`, a command of Plimsoll. Flags that the tool does not have are looked up
+    /// among those of the command, and override the tool's defaults.
     ///
     /// # Errors
-    /// Returns the flag that neither has, or whose value is wrong.
+    /// Returns an error for a flag that neither the tool nor the command has, or whose value is wrong.
     pub fn translate_among_own(
         &self,
         command: &str,
@@ -72,13 +72,13 @@ impl LineTool {
         Ok(translated)
     }
 
-    /// Returns how many of the typed flags the tool does not have.
+    /// Returns how many flags in `words` the tool does not have.
     pub fn count_own_flags(&self, words: &[String]) -> usize {
         let flags = words.iter().filter(|word| word.starts_with('-'));
         flags.filter(|word| self.parse_word(word).is_err()).count()
     }
 
-    /// Separates the words of the tool from flags of ours. A flag of ours that the tool has under its long name stays
+    /// Separates the words of the tool from flags of Plimsoll. A Plimsoll flag whose long name the tool has, too, stays
     /// among the tool's words.
     fn split_own_flags(
         &self,
@@ -136,7 +136,7 @@ impl LineTool {
 }
 
 impl LineBuilder {
-    /// Puts the flags and words of another line before those of this one, which win.
+    /// Puts the flags and words of another line before those of this line, so those of this line take precedence.
     pub(crate) fn put_before(&mut self, mut other: LineBuilder) {
         other.typed_flags.append(&mut self.typed_flags);
         other.our_flags.append(&mut self.our_flags);
@@ -149,7 +149,7 @@ impl LineBuilder {
     }
 }
 
-/// Splits a typed flag from a value that is attached to it: `--calls=5`, `-n5`.
+/// Splits a flag from the value that is attached to it: `--calls=5`, `-n5`.
 fn split_value(word: &str) -> (&str, Option<&str>) {
     if word.starts_with("--") {
         return match word.split_once('=') {
@@ -163,7 +163,7 @@ fn split_value(word: &str) -> (&str, Option<&str>) {
     (flag, Some(value).filter(|value| !value.is_empty()))
 }
 
-/// Makes connections of the clients: a load with a rate has none.
+/// Converts the number of clients to a number of connections, because a load with a rate has no clients.
 fn replace_clients(ours: &mut Vec<String>) {
     if ours.iter().any(|word| word == "--connections") {
         remove_flag(ours, "--clients");

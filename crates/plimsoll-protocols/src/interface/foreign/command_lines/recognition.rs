@@ -2,7 +2,8 @@
 
 use super::{FlagStyle, LineTool};
 
-/// Our long flags that other tools have, too: a line with one of them and without a tool's name is one of ours.
+/// Long flags that Plimsoll and other tools have. A line that contains one of them and no tool's name is taken as a
+/// Plimsoll line.
 const OUR_FLAGS: [&str; 6] = [
     "clients",
     "calls",
@@ -12,7 +13,8 @@ const OUR_FLAGS: [&str; 6] = [
     "header",
 ];
 
-/// Long flags of other tools that none of our commands has.
+/// Long flags of other tools that no Plimsoll command has. A line that contains one of them may belong to another tool,
+/// whatever [`OUR_FLAGS`] it contains.
 const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
 
 impl LineTool {
@@ -26,7 +28,7 @@ impl LineTool {
         self.flags.iter().any(|flag| flag.names.contains(&name))
     }
 
-    /// Returns whether a line has a flag of several letters with one dash, which this tool has.
+    /// Returns whether a line contains one of this tool's flags of several letters, written with one dash.
     pub fn has_long_flag_with_one_dash(&self, words: &[String]) -> bool {
         self.style == FlagStyle::Go
             && words.iter().any(|word| {

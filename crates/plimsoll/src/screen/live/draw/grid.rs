@@ -64,7 +64,7 @@ impl Grid<'_> {
         frame.render_widget(table, area);
     }
 
-    /// Returns the widths of the name column and of the columns of figures that fit into `room`.
+    /// Returns the widths of the name column and of the columns of figures that fit into `room` terminal columns.
     fn widths(&self, room: usize) -> Vec<usize> {
         let heads = std::iter::once(self.head.to_vec());
         let lines = self
@@ -88,7 +88,7 @@ impl Grid<'_> {
             widths.push(wide);
             left -= wide + 1;
         }
-        // Use spare room for the name column first, then for the minimum widths of the other columns.
+        // Use spare width for the name column first, then for the minimum widths of the other columns.
         let more = left.min(name - widths[0]);
         widths[0] += more;
         left -= more;
