@@ -50,12 +50,12 @@ TESTS = {
 # The files on which every measurement relies: schedule, recorder, statistics, search; issuing; TLS; decoders.
 CORE_FILES = [
     "crates/plimsoll-model/src/{schedule,records/recorder,search}.rs",
-    "crates/plimsoll-model/src/search/{bounds,estimate,finding,growth}.rs",
+    "crates/plimsoll-model/src/search/{bounds,estimate,growth,result}.rs",
     "crates/plimsoll-model/src/statistics/*.rs",
-    "crates/plimsoll-engine/src/event_loop/{connecting,issue}.rs",
-    "crates/plimsoll-engine/src/worker/{issue,lifecycle}.rs",
+    "crates/plimsoll-engine/src/event_loop/{connecting,due_calls}.rs",
+    "crates/plimsoll-engine/src/worker/{call_starts,lifecycle}.rs",
     "crates/plimsoll-engine/src/script/worker.rs",
-    "crates/plimsoll-engine/src/tls/{bare,handshake,lean,limits,record,secrets,trust}.rs",
+    "crates/plimsoll-engine/src/tls/{buffered_session,crypto_speed,handshake,own_session,record,traffic_secrets,trust}.rs",
     "crates/plimsoll-engine/src/tls/record/resting_records.rs",
     "crates/plimsoll-wire/src/http2/{deframe,frame}.rs",
     "crates/plimsoll-wire/src/hpack/{decoder,huffman,integer,table}.rs",

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_wire::http1::{
-    BodyFraming, BodyReader, FieldSpace, Http1Error, HttpResponse, RequestHead, ResponseReader,
+    BodyFraming, BodyReader, FieldStorage, Http1Error, HttpResponse, RequestHead, ResponseReader,
 };
 
 const MAX_BODY: u64 = 4096;
@@ -37,7 +37,7 @@ fn request(bytes: &[u8], step: usize) -> Option<(String, Result<Vec<u8>, Http1Er
     let mut end = 0;
     loop {
         end = (end + step).min(bytes.len());
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = match RequestHead::parse(&bytes[..end], MAX_HEAD, &mut space) {
             Ok(Some(head)) => head,
             Ok(None) if end < bytes.len() => continue,

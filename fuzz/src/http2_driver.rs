@@ -12,7 +12,7 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
-    ModelAnswers,
+    ModelResponseRules,
 };
 use plimsoll_wire::http2::{self, Http2Frame, write};
 
@@ -49,7 +49,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
-            tokens: (choice & 32 != 0).then(ModelAnswers::default),
+            tokens: (choice & 32 != 0).then(ModelResponseRules::default),
         }),
         max_body: 1_000,
         ..HttpCall::default()

@@ -9,7 +9,7 @@ use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest, LlmApi,
-    ModelAnswers,
+    ModelResponseRules,
 };
 
 /// The APIs of language models whose events the driver may expect.
@@ -31,9 +31,9 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
-            tokens: (choice & 32 != 0).then(|| ModelAnswers {
+            tokens: (choice & 32 != 0).then(|| ModelResponseRules {
                 api: LlmApi::find(APIS[bytes.len() % APIS.len()]).unwrap(),
-                ..ModelAnswers::default()
+                ..ModelResponseRules::default()
             }),
         }),
         max_body: u32::MAX,

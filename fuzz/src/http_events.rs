@@ -4,11 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_protocols::http::events::{
-    EventReader, EventsError, MAX_EVENT_BYTES, StreamEventKind,
+    EventReader, EventStreamError, MAX_EVENT_BYTES, StreamEventKind,
 };
 use plimsoll_protocols::http::{EventFormat, EventMatch, EventStream};
 
-type Read = (Vec<(StreamEventKind, Vec<u8>)>, Result<(), EventsError>);
+type Read = (Vec<(StreamEventKind, Vec<u8>)>, Result<(), EventStreamError>);
 
 fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
     let mut reader = EventReader::default();

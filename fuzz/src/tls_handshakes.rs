@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::tls::handshake_fuzz::{
-    ByteSource, Conversation, ExtraLength, HandshakeSetup, Implementation, PathSegmentation,
+    ChoiceSource, Conversation, HandshakeAdditions, HandshakeSetup, Implementation, PathSegmentation,
     ServerDemands, client_text, server_text,
 };
 use plimsoll_engine::tls::record::Cipher;
@@ -22,7 +22,7 @@ static SETUPS: LazyLock<Vec<HandshakeSetup>> = LazyLock::new(|| {
     let certificate = CertificateDer::from(certificate.der().to_vec());
     let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
     // Messages are kept short, because rustls cannot buffer long messages that are cut into records of one byte.
-    let long = ExtraLength::default();
+    let long = HandshakeAdditions::default();
     [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()
         .map(|(mutual, retried)| {
@@ -35,7 +35,7 @@ static SETUPS: LazyLock<Vec<HandshakeSetup>> = LazyLock::new(|| {
 
 fn shape(input: &[u8]) -> PathSegmentation<'_> {
     let (up, down) = input.split_at(input.len() / 2);
-    [ByteSource::from_bytes(up), ByteSource::from_bytes(down)]
+    [ChoiceSource::from_bytes(up), ChoiceSource::from_bytes(down)]
 }
 
 fn assert_whole(came: &Conversation) {
@@ -64,8 +64,8 @@ fuzz_target!(|input: &[u8]| {
         };
         if resume {
             let whole = [
-                ByteSource::with_fixed_sizes(1 << 14, 1 << 20),
-                ByteSource::with_fixed_sizes(1 << 14, 1 << 20),
+                ChoiceSource::with_fixed_sizes(1 << 14, 1 << 20),
+                ChoiceSource::with_fixed_sizes(1 << 14, 1 << 20),
             ];
             assert_whole(&setup.run_client_under_test(&client, whole).expect(settings));
         }

@@ -79,7 +79,7 @@ fuzz_target!(|input: &[u8]| {
             0 => bytes.extend_from_slice(content),
             1 => drop(peer.seal(content)),
             // Any inner plaintext, including its type and padding.
-            2 => drop(peer.seal_inner(content)),
+            2 => drop(peer.seal_inner_plaintext(content)),
             3 => drop(peer.close_notify()),
             _ => step = usize::from(*length).max(1),
         }

@@ -41,7 +41,7 @@ mod run_loop;
 mod worker_handle;
 
 use idle_memory::IdleMemorySampler;
-use partition::{RunShape, check_descriptors, worker_count, worker_shares};
+use partition::{RunProperties, check_descriptors, worker_count, worker_shares};
 pub use partition::{concurrent_connections, concurrent_script_connections, max_connections};
 use run_loop::Conductor;
 use worker_handle::{SharedRunState, WorkerHandle, WorkerMessage};
@@ -155,7 +155,7 @@ pub fn run<P: Protocol>(
         ConnectionReuse::Never => u32::MAX,
     };
     let target = plan.target.clone();
-    let shape = RunShape {
+    let shape = RunProperties {
         max_workers: most_workers,
         calls_per_script: 1,
         wanted,
@@ -179,8 +179,8 @@ pub fn run<P: Protocol>(
                 |share, network, handle| {
                     protocol.set_clock_origin(clock.origin_unix_ns());
                     let mut worker = Worker::new(share, network, protocol, tls);
-                    worker.measure_batches(handle.batch_meter.take());
-                    let established = worker.establish(handle)?;
+                    worker.set_batch_meter(handle.batch_meter.take());
+                    let established = worker.establish_connections(handle)?;
                     Ok((worker, established))
                 },
             );
@@ -200,7 +200,7 @@ pub fn run_scripts<C: ScriptFactory>(
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
     check_descriptors(role.shard().share(concurrent_script_connections(plan)))?;
-    let shape = RunShape {
+    let shape = RunProperties {
         max_workers: u32::MAX,
         calls_per_script: u64::from(scripts.calls_per_script().max(1)),
         wanted: 0,
@@ -256,7 +256,7 @@ impl RunRole<'_> {
 /// Starts the workers, each of which runs `work` on its own thread, and coordinates them until they have ended.
 fn run_workers(
     plan: &Plan,
-    shape: &RunShape,
+    shape: &RunProperties,
     role: RunRole<'_>,
     stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
@@ -337,7 +337,7 @@ fn run_workers(
         negotiated: None,
         observe,
     };
-    let outcome = conductor.conduct(plan, role, workers, shape.wanted);
+    let outcome = conductor.run(plan, role, workers, shape.wanted);
     if outcome.is_err() {
         // Workers may still be waiting for the start: stop them.
         request_immediate_stop(&conductor.shared.stop);

@@ -44,7 +44,7 @@ thread_local! {
 /// The description of a panic: thread, source location and message, on one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Defect(String);
+pub struct PanicDescription(String);
 
 /// Installs a panic hook that counts every panic and calls `report` with the first few, on the panicking thread.
 pub fn install_panic_hook(report: fn(PanicCause, &str)) {
@@ -52,7 +52,7 @@ pub fn install_panic_hook(report: fn(PanicCause, &str)) {
         let text = describe_panic(info);
         let message = payload_message(info.payload());
         let file = info.location().map_or("", panic::Location::file);
-        let cause = PanicCause::classify(file, &message);
+        let cause = PanicCause::classify_panic(file, &message);
         let counter = match cause {
             PanicCause::Defect => &PANIC_COUNT,
             PanicCause::Refusal | PanicCause::FatalRefusal | PanicCause::RuntimeFailure => {
@@ -74,7 +74,7 @@ pub fn install_panic_hook(report: fn(PanicCause, &str)) {
     }));
 }
 
-/// Returns the number of panics in this process, plus those that other processes reported ([`count_reported_panic`]).
+/// Returns the number of panics in this process, plus those that other processes reported ([`count_panic_of_other_process`]).
 pub fn panic_count() -> u64 {
     PANIC_COUNT.load(Ordering::Relaxed)
 }
@@ -85,7 +85,7 @@ pub fn refusal_count() -> u64 {
 }
 
 /// Counts a defect that was reported by another process of this run.
-pub fn count_reported_panic() {
+pub fn count_panic_of_other_process() {
     PANIC_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -93,10 +93,10 @@ pub fn count_reported_panic() {
 /// rebuild it.
 ///
 /// # Errors
-/// Returns the defect if `work` panicked.
-pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
+/// Returns the description of the panic if `work` panicked.
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, PanicDescription> {
     panic::catch_unwind(AssertUnwindSafe(work))
-        .map_err(|payload| Defect::from_panic_payload(&*payload))
+        .map_err(|payload| PanicDescription::from_panic_payload(&*payload))
 }
 
 /// Runs `work` with `state` until it returns without a panic. After each panic, `anew` resets the parts of `state` that
@@ -113,7 +113,7 @@ pub fn restart_on_panic<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mu
 
 impl PanicCause {
     /// Returns the cause of a panic with `message` that was raised in the source file `file`.
-    fn classify(file: &str, message: &str) -> PanicCause {
+    fn classify_panic(file: &str, message: &str) -> PanicCause {
         let is_of_library = ["/library/std/", "/tokio-"]
             .iter()
             .any(|part| file.contains(part));
@@ -129,10 +129,10 @@ impl PanicCause {
     }
 }
 
-impl Defect {
-    fn from_panic_payload(payload: &(dyn Any + Send)) -> Defect {
+impl PanicDescription {
+    fn from_panic_payload(payload: &(dyn Any + Send)) -> PanicDescription {
         let reported = LAST_PANIC.with(|last| last.take());
-        Defect(reported.unwrap_or_else(|| {
+        PanicDescription(reported.unwrap_or_else(|| {
             let message = payload_message(payload);
             format!("{} panicked: {message}", thread_name(&thread::current()))
         }))
@@ -219,7 +219,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                PanicCause::classify(file, message),
+                PanicCause::classify_panic(file, message),
                 cause,
                 "{file}: {message}"
             );

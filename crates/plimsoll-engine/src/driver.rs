@@ -53,7 +53,7 @@ pub enum Event {
     /// [`Event::Done`]; its outcome counts if the call is not retried.
     Unprocessed(CompletedCall),
     /// A call that would not end on its own, such as an endless stream, has ended because the load is over.
-    EndedWithLoad(CompletedCall),
+    EndedByLoadEnd(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
     Message(CallId),
     /// A message that belongs to a call had arrived before the call was started.
@@ -131,7 +131,7 @@ impl Event {
     #[must_use]
     pub fn ended_call(&self) -> Option<&CompletedCall> {
         match self {
-            Self::Done(done) | Self::Unprocessed(done) | Self::EndedWithLoad(done) => Some(done),
+            Self::Done(done) | Self::Unprocessed(done) | Self::EndedByLoadEnd(done) => Some(done),
             _ => None,
         }
     }
@@ -171,9 +171,9 @@ pub trait Driver {
     /// Appends the protocol's opening bytes, now that the transport is established.
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
-    /// Returns whether receiving is cheap: a few kilobytes are processed in a microsecond or two, without
-    /// decompression and without calling foreign code.
-    fn is_cheap_to_receive(&self) -> bool {
+    /// Returns whether receiving takes so little time that the clock need not be read again: a few kilobytes are
+    /// processed in a microsecond or two, without decompression and without calling foreign code.
+    fn has_negligible_receive_time(&self) -> bool {
         false
     }
 
@@ -187,12 +187,12 @@ pub trait Driver {
     /// Returns whether the connection briefly accepts no call because it is reading the remainder of an answer whose
     /// call has ended: bytes that the server sends after the event that ended the call. No answer may keep a connection
     /// in this state for long.
-    fn is_reading_remainder(&self) -> bool {
+    fn is_reading_answer_remainder(&self) -> bool {
         false
     }
 
     /// Returns whether the connection carries one call at a time. Between calls it is idle, and the peer may close it.
-    fn is_exclusive(&self) -> bool {
+    fn carries_one_call_at_a_time(&self) -> bool {
         false
     }
 
@@ -264,32 +264,32 @@ pub trait Driver {
     /// protocols it is `CONNECTION_CLOSED`.
     fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError>;
 
-    /// Returns the earliest time at which [`Driver::expire`] must be called.
-    fn deadline(&self) -> Option<Time> {
+    /// Returns the earliest time at which [`Driver::on_timer`] must be called.
+    fn next_timer(&self) -> Option<Time> {
         None
     }
 
     /// Returns the total number of bytes of call messages that [`Driver::receive`] has appended so far. The other bytes
     /// that it has appended are replies, which the peer must read before more is read from the peer.
-    fn payload_bytes(&self) -> u64 {
+    fn appended_payload_bytes(&self) -> u64 {
         0
     }
 
     /// Returns whether messages that the peer would accept are waiting because [`MAX_UNSENT_BYTES`] bytes are in the
     /// outbox.
-    fn is_held_back(&self) -> bool {
+    fn has_held_back_messages(&self) -> bool {
         false
     }
 
     /// Appends the messages that were held back, after the outbox has been written.
     fn resume_sending(&mut self, _now: Time, _out: &mut Vec<u8>) {}
 
-    /// Handles an expired timer of the driver ([`Driver::deadline`]).
-    fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
+    /// Handles an expired timer of the driver ([`Driver::next_timer`]).
+    fn on_timer(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
-    /// Ends the calls that would never end on their own, each as a success with [`Event::EndedWithLoad`]; other calls
+    /// Ends the calls that would never end on their own, each as a success with [`Event::EndedByLoadEnd`]; other calls
     /// continue. Called when the drain begins, before the deadlines of that moment are checked.
-    fn end_unbounded_calls(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
+    fn end_open_ended_calls(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
     /// Ends every call in flight with `outcome` because the transport has failed or was closed.
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);
@@ -307,8 +307,8 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).open(now, out);
     }
 
-    fn is_cheap_to_receive(&self) -> bool {
-        (**self).is_cheap_to_receive()
+    fn has_negligible_receive_time(&self) -> bool {
+        (**self).has_negligible_receive_time()
     }
 
     fn is_ready(&self) -> bool {
@@ -319,12 +319,12 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).capacity()
     }
 
-    fn is_reading_remainder(&self) -> bool {
-        (**self).is_reading_remainder()
+    fn is_reading_answer_remainder(&self) -> bool {
+        (**self).is_reading_answer_remainder()
     }
 
-    fn is_exclusive(&self) -> bool {
-        (**self).is_exclusive()
+    fn carries_one_call_at_a_time(&self) -> bool {
+        (**self).carries_one_call_at_a_time()
     }
 
     fn is_draining(&self) -> bool {
@@ -384,28 +384,28 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).receive_end(now, events)
     }
 
-    fn deadline(&self) -> Option<Time> {
-        (**self).deadline()
+    fn next_timer(&self) -> Option<Time> {
+        (**self).next_timer()
     }
 
-    fn payload_bytes(&self) -> u64 {
-        (**self).payload_bytes()
+    fn appended_payload_bytes(&self) -> u64 {
+        (**self).appended_payload_bytes()
     }
 
-    fn is_held_back(&self) -> bool {
-        (**self).is_held_back()
+    fn has_held_back_messages(&self) -> bool {
+        (**self).has_held_back_messages()
     }
 
     fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
         (**self).resume_sending(now, out);
     }
 
-    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        (**self).expire(now, out, events);
+    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        (**self).on_timer(now, out, events);
     }
 
-    fn end_unbounded_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        (**self).end_unbounded_calls(now, out, events);
+    fn end_open_ended_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        (**self).end_open_ended_calls(now, out, events);
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
@@ -453,7 +453,7 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Returns the objectives that a call with a token answer must meet to count as good.
-    fn goodput(&self) -> GoodputBounds {
+    fn goodput_bounds(&self) -> GoodputBounds {
         GoodputBounds::default()
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use plimsoll_model::Outcome;
 
-use crate::defect::Defect;
+use crate::defect::PanicDescription;
 use crate::tls::TlsSetupError;
 
 /// The reason why a run could not begin, or had to end.
@@ -24,7 +24,7 @@ pub enum EngineError {
         source: io::Error,
     },
     /// No connection could be established.
-    #[error("{url}: {detail} [{}]{}", outcome.code(), tls_explanation(*outcome))]
+    #[error("{url}: {detail} [{}]{}", outcome.code(), explain_tls_outcome(*outcome))]
     NoConnection {
         /// The target's URL as in the plan.
         url: String,
@@ -55,7 +55,7 @@ pub enum EngineError {
     Interrupted,
     /// A thread of the load, or its observer, panicked.
     #[error("a bug in plimsoll: {0}; please report it with the run directory")]
-    Defect(Defect),
+    Defect(PanicDescription),
     /// Shards on several machines could not start together, or one of them failed.
     #[error("{0}")]
     Shards(String),
@@ -72,7 +72,7 @@ pub enum EngineError {
 }
 
 /// Returns an explanation for TLS outcomes, whose messages presuppose knowledge of TLS.
-fn tls_explanation(outcome: Outcome) -> String {
+fn explain_tls_outcome(outcome: Outcome) -> String {
     if outcome.code().starts_with("TLS_") {
         format!(": {}", outcome.explanation())
     } else {

@@ -21,26 +21,26 @@ use crate::transport::addresses::TargetAddresses;
 use crate::transport::network::{Network, SocketReady, SocketToken, WakeTime};
 use crate::transport::poller::MAX_EVENTS;
 
+mod address_racing;
 mod batches;
 pub(crate) mod client;
 mod connect_summary;
 pub(crate) mod connecting;
 pub(crate) mod connection;
+pub(crate) mod due_calls;
 mod intervals;
-pub(crate) mod issue;
-mod racing;
 pub(crate) mod timers;
 mod worker_control;
 mod worker_share;
 
+use address_racing::ConnectRaces;
 use client::{LoopClient, LoopHandler};
 pub use connect_summary::ConnectSummary;
 use connection::Connection;
+use due_calls::{CallSource, LoadPhase};
 pub use intervals::INTERVAL_NS;
 use intervals::IntervalClock;
-use issue::{CallSource, LoadPhase};
-use racing::ConnectRaces;
-pub use worker_control::{StopLevel, WorkerControl, WorkerInterval};
+pub use worker_control::{StopUrgency, WorkerControl, WorkerInterval};
 pub use worker_share::WorkerShare;
 
 /// One worker's event loop; the module documentation describes an iteration.
@@ -155,7 +155,7 @@ where
     pub fn await_start(&mut self, control: &mut impl WorkerControl) -> io::Result<bool> {
         let mut ready = Vec::new();
         while control.start_time().is_none() {
-            if control.stop_level() != StopLevel::Run {
+            if control.stop_urgency() != StopUrgency::Run {
                 return Ok(false);
             }
             let soon = self.network.now() + Duration::from_millis(50);
@@ -210,8 +210,8 @@ where
         let now = self.network.now();
         let calls = self.call_counts();
         self.pauses.end_recovery(calls, &mut self.recorder);
-        let outcome = match control.stop_level() {
-            StopLevel::Run => Outcome::CutOff,
+        let outcome = match control.stop_urgency() {
+            StopUrgency::Run => Outcome::CutOff,
             _ => Outcome::Interrupted,
         };
         self.shut_down(control, outcome, now);
@@ -245,13 +245,13 @@ where
         }
 
         for (i, event) in ready.iter().copied().enumerate() {
-            self.prefetch_ready(&ready[i..]);
+            self.prefetch_ready_connections(&ready[i..]);
             self.serve_socket(control, event);
             // Start due calls in between, so that they do not have to wait until many answers have been processed.
             if self.call_source.is_due(self.start, now) || i % 64 == 63 {
                 now = self.network.now();
                 self.pauses.slow_sends.end(now);
-                self.issue_due(control, now);
+                self.issue_due_calls(control, now);
                 self.flush(control);
             }
         }
@@ -267,9 +267,9 @@ where
         if now >= self.load_end {
             self.end_load(control, now);
         }
-        self.expire(control, now);
+        self.expire_timers(control, now);
         self.begin_connections(control, now);
-        self.issue_due(control, now);
+        self.issue_due_calls(control, now);
         // A literal address needs no lookup and is available at once: connect to it in this iteration.
         self.process_lookups(control);
         self.flush(control);
@@ -289,7 +289,7 @@ where
     #[cold]
     fn end_load(&mut self, control: &mut impl WorkerControl, now: Time) {
         let end = std::mem::replace(&mut self.load_end, Time::NEVER);
-        self.issue_due(control, now);
+        self.issue_due_calls(control, now);
         if self.is_exhausted(now) {
             self.stop_issuing(now);
         }
@@ -312,15 +312,16 @@ where
 
     /// Returns the stage, the number of calls in flight or waiting, and the number of calls due so far.
     fn call_counts(&self) -> (u8, u64, u64) {
-        let under_way =
-            self.client.in_flight() + self.client.connecting() + self.call_source.backlog_length();
+        let under_way = self.client.calls_in_flight()
+            + self.client.connecting_calls()
+            + self.call_source.backlog_length();
         (self.stage, under_way, self.calls_due)
     }
 
     /// Returns when the loop must wake up at the latest.
     fn next_wake(&self, at_latest: Option<Time>, now: Time) -> WakeTime {
         // Maximum wait in nanoseconds, so that stop requests and pauses are noticed.
-        let look = if self.client.in_flight() > 0 {
+        let look = if self.client.calls_in_flight() > 0 {
             MAX_POLL_GAP_NS
         } else {
             100_000_000
@@ -332,13 +333,13 @@ where
         }
         at = at.min(self.races.next_timer());
         // While names are being resolved, no other connection attempt is started.
-        let can_connect = self.connecting < self.share.max_connecting()
+        let can_connect = self.connecting < self.share.max_pending_connections()
             && !self.addresses.iter().any(TargetAddresses::is_resolving);
         if !self.to_connect.is_empty() && can_connect {
             at = at.min(self.next_connect);
         }
         at = at.min(self.next_timer());
-        if !self.unfinished.is_empty() || self.client.is_dirty() {
+        if !self.unfinished.is_empty() || self.client.has_unsent_bytes() {
             at = now;
         }
         at = at.min(self.next_issue_time()).min(self.drain_end());
@@ -388,7 +389,7 @@ where
         self.spare = control.send_interval(WorkerInterval {
             is_last: last,
             negotiated: if last { self.negotiated_tls() } else { None },
-            in_flight: self.client.in_flight(),
+            in_flight: self.client.calls_in_flight(),
             backlog: self.call_source.backlog_length(),
             connections: self.open_connections,
             ..self

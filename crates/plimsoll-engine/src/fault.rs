@@ -36,8 +36,8 @@ fn is_due(name: &str) -> bool {
         at: u64,
         passed: AtomicU64,
     }
-    static FAULTS: OnceLock<Vec<InjectedFault>> = OnceLock::new();
-    let faults = FAULTS.get_or_init(|| {
+    static INJECTED_FAULTS: OnceLock<Vec<InjectedFault>> = OnceLock::new();
+    let faults = INJECTED_FAULTS.get_or_init(|| {
         let asked = std::env::var("PLIMSOLL_FAULT").unwrap_or_default();
         let faults = asked.split(',').filter_map(|fault| {
             let (name, at) = fault.split_once(':')?;

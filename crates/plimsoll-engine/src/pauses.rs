@@ -126,7 +126,7 @@ impl PauseTracker {
 
     /// Returns by how many nanoseconds pauses may have lengthened a call that was sent at `sent` and has just ended.
     #[inline]
-    pub(crate) fn added_ns(&self, sent: Time) -> u64 {
+    pub(crate) fn max_added_ns(&self, sent: Time) -> u64 {
         let (ended, last_ns) = self.last_recovery;
         let before = if sent <= ended { last_ns } else { 0 };
         let felt = self.recovery.as_ref().map_or(0, |a| a.lengthened_ns);

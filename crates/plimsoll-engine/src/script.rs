@@ -12,5 +12,5 @@ pub mod worker;
 mod context;
 
 pub use context::{
-    LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptFactory, ScriptOrigin,
+    LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptFactory, ScriptStart,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::event_loop::StopLevel;
+use crate::event_loop::StopUrgency;
 
 /// A stop request, shared with everything that may end the run, such as a signal handler or a missed objective.
 #[derive(Clone, Debug, Default)]
@@ -39,15 +39,15 @@ impl StopFlag {
     }
 
     /// Returns the highest level requested so far, for this run or for all runs.
-    pub fn level(&self) -> StopLevel {
+    pub fn level(&self) -> StopUrgency {
         let all = self
             .parent
             .as_ref()
             .map_or(0, |all| all.load(Ordering::Relaxed));
         match self.level.load(Ordering::Relaxed).max(all) {
-            0 => StopLevel::Run,
-            1 => StopLevel::Graceful,
-            _ => StopLevel::Now,
+            0 => StopUrgency::Run,
+            1 => StopUrgency::Graceful,
+            _ => StopUrgency::Now,
         }
     }
 }
@@ -63,10 +63,10 @@ mod tests {
         a.request();
         assert_eq!(
             (all.level(), a.level(), b.level()),
-            (StopLevel::Run, StopLevel::Graceful, StopLevel::Run)
+            (StopUrgency::Run, StopUrgency::Graceful, StopUrgency::Run)
         );
         all.request();
         all.request();
-        assert_eq!((a.level(), b.level()), (StopLevel::Now, StopLevel::Now));
+        assert_eq!((a.level(), b.level()), (StopUrgency::Now, StopUrgency::Now));
     }
 }

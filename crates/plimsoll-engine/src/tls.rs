@@ -19,54 +19,56 @@ use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, SignatureScheme, SupportedProtocolVersion};
 
-mod agreement;
 mod buffered_session;
+pub mod certificate_expiry;
 mod chain;
 pub mod crypto_speed;
 mod der;
 mod failures;
+pub mod file_rotation;
 pub mod files;
 mod handshake;
 #[cfg(any(test, fuzzing))]
 pub mod handshake_fuzz;
-mod hybrid;
+mod hybrid_key_exchange;
 mod key_kinds;
 mod key_log;
+mod negotiation;
 mod own_session;
 mod pem_errors;
 pub mod record;
-pub mod rotation;
-mod secrets;
 mod session;
 mod tickets;
 mod tls12;
+mod traffic_secrets;
 pub mod trust;
-pub mod validity;
 mod x509_version_1;
 
 use buffered_session::BufferedSession;
-use failures::{PresentedIdentity, classify_and_explain, classify_record};
+use failures::{PresentedIdentity, classify_and_explain, classify_record_error};
+use file_rotation::RotatingIdentity;
 use files::{FileError, NamedFile};
 use key_log::KeyLogFile;
-use own_session::{KeySource, OwnSession};
-use rotation::RotatingIdentity;
-use secrets::{KeyLogSecrets, LocalEnd};
+use own_session::{ConfiguredKeySource, OwnSession};
 use session::SessionLayer;
 use tickets::TicketStore;
+use traffic_secrets::{KeyLogSecrets, LocalEnd};
 use trust::{CertificateObservations, ServerVerifier, TrustAnchors, TrustPolicy};
 
-pub use agreement::{Agreement, ChainSummary, HandshakeTally, KeyKind, SharedHandshakeTally};
 pub use buffered_session::SessionError;
+pub use negotiation::{
+    ChainSummary, HandshakeTally, KeyKind, NegotiatedParameters, SharedHandshakeTally,
+};
 pub(crate) use session::TlsSession;
-pub use session::{ServerSession, ServerSessions, TlsConnection};
+pub use session::{ServerSession, ServerSessionFactory, TlsConnection};
 
-use crate::transport::addresses::classify_connect;
+use crate::transport::addresses::classify_connect_error;
 
 /// Error message for the case that a server requires a client certificate and gets none. The server may then close
 /// without an alert.
-pub(crate) const CLIENT_CERT_MISSING: &str =
+pub(crate) const CLIENT_CERT_MISSING_MESSAGE: &str =
     "tls: the server asked for a client certificate, got none and closed the connection";
-pub(crate) const CLOSED_IN_HANDSHAKE: &str =
+pub(crate) const CLOSED_IN_HANDSHAKE_MESSAGE: &str =
     "tls: the server closed the connection during the handshake (is it a plaintext port?)";
 
 /// The errors that can occur when a TLS client is created from a plan.
@@ -123,7 +125,7 @@ struct NoClientCertificate(Arc<CertificateObservations>);
 
 impl ResolvesClientCert for NoClientCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.0.note_requested();
+        self.0.record_certificate_request();
         None
     }
 
@@ -148,9 +150,9 @@ impl TlsClient {
         let _ = provider.secure_random.fill(&mut warmth);
 
         let observations = Arc::new(CertificateObservations::default());
-        let mut trust = read_trust(&plan.trust)?;
+        let mut trust = read_trust_policy(&plan.trust)?;
         if let Some(path) = &plan.crl {
-            trust = trust.with_lists(NamedFile("list of revoked certificates", path))?;
+            trust = trust.with_revocation_lists(NamedFile("list of revoked certificates", path))?;
         }
         let check = ServerVerifier::new(trust, &provider, Arc::clone(&observations));
         let check = Arc::new(match plan.chain_check {
@@ -159,7 +161,7 @@ impl TlsClient {
         });
         let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&library_versions(&plan.versions))?
+            .with_protocol_versions(&to_rustls_versions(&plan.versions))?
             .dangerous()
             .with_custom_certificate_verifier(check);
         let mut identity = None;
@@ -231,28 +233,28 @@ impl TlsClient {
 
     /// Returns the outcome and the message of a connection with [`TlsClient::config`] that failed with `error` before
     /// its peer sent anything.
-    pub fn classify_failure(&self, error: &io::Error) -> (Outcome, String) {
-        const DISCONNECT_KINDS: [io::ErrorKind; 3] = [
+    pub fn classify_connection_error(&self, error: &io::Error) -> (Outcome, String) {
+        const DISCONNECT_ERROR_KINDS: [io::ErrorKind; 3] = [
             io::ErrorKind::UnexpectedEof,
             io::ErrorKind::ConnectionReset,
             io::ErrorKind::BrokenPipe,
         ];
         let library = error.get_ref().and_then(|e| e.downcast_ref());
-        let suspected = self.suspected_refusal();
+        let suspected = self.describe_suspected_rejection();
         match (library, error.kind()) {
             (Some(error), _) => classify_and_explain(error, self.presented, &self.observations),
-            _ if self.lacks_certificate() => (
+            _ if self.lacks_client_certificate() => (
                 Outcome::TlsClientCertificateRequired,
-                CLIENT_CERT_MISSING.to_owned(),
+                CLIENT_CERT_MISSING_MESSAGE.to_owned(),
             ),
-            (None, kind) if DISCONNECT_KINDS.contains(&kind) && suspected.is_some() => (
+            (None, kind) if DISCONNECT_ERROR_KINDS.contains(&kind) && suspected.is_some() => (
                 Outcome::TlsClientCertificateRejected,
                 suspected.unwrap_or_default(),
             ),
             (None, io::ErrorKind::UnexpectedEof) => {
-                (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE.to_owned())
+                (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE_MESSAGE.to_owned())
             }
-            (None, _) => (classify_connect(error), format!("tls: {error}")),
+            (None, _) => (classify_connect_error(error), format!("tls: {error}")),
         }
     }
 
@@ -269,18 +271,18 @@ impl TlsClient {
     }
 
     /// Returns whether a server asked for a client certificate and none was available.
-    pub fn lacks_certificate(&self) -> bool {
+    pub fn lacks_client_certificate(&self) -> bool {
         self.presented == PresentedIdentity::Nothing
             && self.observations.was_certificate_requested()
     }
 
     /// Returns an error message if the server may have rejected the client certificate: it asked for the certificate
     /// and closed the connection without an alert.
-    pub fn suspected_refusal(&self) -> Option<String> {
+    pub fn describe_suspected_rejection(&self) -> Option<String> {
         let shown = self
             .identity
             .as_ref()
-            .filter(|shown| shown.may_be_refused())?;
+            .filter(|shown| shown.may_be_rejected())?;
         Some(format!(
             "tls: the server asked for a client certificate and closed the connection without an alert, so it probably refuses the {}",
             shown.description()
@@ -288,9 +290,9 @@ impl TlsClient {
     }
 
     /// Records that a server has answered on a connection, and has therefore accepted the client's certificate.
-    pub(crate) fn note_accepted(&self) {
+    pub(crate) fn record_client_acceptance(&self) {
         if let Some(shown) = &self.identity {
-            shown.note_accepted();
+            shown.record_acceptance();
         }
     }
 
@@ -327,15 +329,15 @@ impl TlsClient {
     }
 
     pub(crate) fn new_session(&self) -> Result<TlsSession, rustls::Error> {
-        self.observations.note_reloads(self.reload_count());
+        self.observations.record_reload_count(self.reload_count());
         if let (Some(tickets), Some(share)) = (&self.tickets, self.full_handshake_share) {
             tickets.prepare_connection(share);
         }
         let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
         let layer = if self.own_records {
             let source = match &self.key_log_secrets {
-                Some(secrets) => KeySource::KeyLog(Arc::clone(secrets), LocalEnd::Client),
-                None => KeySource::Library(self.tickets.clone()),
+                Some(secrets) => ConfiguredKeySource::KeyLog(Arc::clone(secrets), LocalEnd::Client),
+                None => ConfiguredKeySource::Library(self.tickets.clone()),
             };
             SessionLayer::Own(OwnSession::new_client(config, name, source)?)
         } else {
@@ -357,13 +359,13 @@ impl TlsClient {
                  buffers; tls.records = \"own\" buffers 256 KiB"
                     .to_owned(),
             ),
-            SessionError::Record(e) => classify_record(e, self.presented),
+            SessionError::Record(e) => classify_record_error(e, self.presented),
         }
     }
 
     /// Returns whether a certificate was replaced since the last call, on any connection.
-    pub(crate) fn take_replaced(&self) -> bool {
-        self.observations.take_replaced()
+    pub(crate) fn take_certificate_replaced_flag(&self) -> bool {
+        self.observations.take_replaced_flag()
     }
 }
 
@@ -374,7 +376,7 @@ pub fn crypto_provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> Cryp
     if !suites.is_empty() {
         let named = |suite: &TlsSuite| {
             let mut all = ALL_CIPHER_SUITES.iter();
-            all.find(|known| agreement::suite_name(known.suite()) == suite.name())
+            all.find(|known| negotiation::suite_name(known.suite()) == suite.name())
         };
         provider.cipher_suites = suites.iter().filter_map(named).copied().collect();
     }
@@ -383,7 +385,7 @@ pub fn crypto_provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> Cryp
         asked => asked,
     };
     let coded = |group: &KeyExchangeGroup| {
-        let own = [hybrid::SECP384R1MLKEM1024];
+        let own = [hybrid_key_exchange::SECP384R1MLKEM1024];
         let mut all = ALL_KX_GROUPS.iter().copied().chain(own);
         all.find(|known| u16::from(known.name()) == group.iana_code())
     };
@@ -392,7 +394,7 @@ pub fn crypto_provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> Cryp
 }
 
 /// Converts TLS versions to the library's types.
-pub fn library_versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+pub fn to_rustls_versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
     let library = |version: &TlsVersion| match version {
         TlsVersion::V1_3 => &rustls::version::TLS13,
         TlsVersion::V1_2 => &rustls::version::TLS12,
@@ -404,7 +406,7 @@ pub fn library_versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtoc
 ///
 /// # Errors
 /// Returns an error if a file cannot be used, or the system's trust store is empty.
-pub fn read_trust(plan: &plan::ServerTrust) -> Result<TrustPolicy, TlsSetupError> {
+pub fn read_trust_policy(plan: &plan::ServerTrust) -> Result<TrustPolicy, TlsSetupError> {
     Ok(match plan {
         plan::ServerTrust::System => {
             TrustPolicy::Anchors(TrustAnchors::from_system().ok_or(TlsSetupError::NoSystemRoots)?)
@@ -425,7 +427,7 @@ mod tests {
     fn provider_keeps_suite_and_group_order() {
         let made = crypto_provider(&TlsSuite::ALL, &KeyExchangeGroup::ALL);
         let suites = made.cipher_suites.iter();
-        let suites: Vec<String> = suites.map(|s| agreement::suite_name(s.suite())).collect();
+        let suites: Vec<String> = suites.map(|s| negotiation::suite_name(s.suite())).collect();
         assert_eq!(suites, TlsSuite::ALL.map(TlsSuite::name));
         let groups = made.kx_groups.iter();
         let groups: Vec<u16> = groups.map(|group| group.name().into()).collect();

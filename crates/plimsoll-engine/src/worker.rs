@@ -16,7 +16,7 @@ use crate::driver::{Driver, Event, Protocol};
 use crate::event_loop::EventLoop;
 use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
 use crate::event_loop::connection::ConnectionState;
-use crate::event_loop::issue::{CallSource, LoadPhase};
+use crate::event_loop::due_calls::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
 use crate::host::resources::BatchMeter;
 use crate::structures::heap;
@@ -25,28 +25,28 @@ use crate::tls::TlsClient;
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 
+mod answer_remainders;
+mod call_starts;
 mod call_table;
 mod connection;
 mod deadlines;
 mod events;
 mod in_flight_limiter;
-mod issue;
 mod lifecycle;
-mod remainders;
+mod response_tokens;
 mod retry;
 mod slots;
-mod tokens;
 
 pub use crate::event_loop::{
-    ConnectSummary, INTERVAL_NS, StopLevel, WorkerControl, WorkerInterval, WorkerShare,
+    ConnectSummary, INTERVAL_NS, StopUrgency, WorkerControl, WorkerInterval, WorkerShare,
 };
-pub use crate::transport::addresses::classify_connect;
+pub use crate::transport::addresses::classify_connect_error;
 use call_table::CallTable;
 use connection::{ConnectionRole, DriverState, PendingCall, ReadContext, ReadUntil};
 use in_flight_limiter::InFlightLimiter;
+pub(crate) use response_tokens::ResponseTokens;
+use response_tokens::TokenTracker;
 use retry::PendingRetry;
-pub(crate) use tokens::ResponseTokens;
-use tokens::TokenTracker;
 
 /// The event loop for calls that are independent of each other.
 pub type Worker<P, N> = EventLoop<DriverClient<P>, N>;
@@ -126,7 +126,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let drivers = DriverClient {
             is_mostly_idle: protocol.is_mostly_idle(),
-            tokens: TokenTracker::new(protocol.goodput()),
+            tokens: TokenTracker::new(protocol.goodput_bounds()),
             protocol,
             ticketless: tls.as_ref().is_some_and(TlsClient::resumes_sessions),
             tls,
@@ -170,7 +170,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Reads CPU clocks with `meter` at the beginning of each batch.
-    pub fn measure_batches(&mut self, meter: Option<BatchMeter>) {
+    pub fn set_batch_meter(&mut self, meter: Option<BatchMeter>) {
         match &mut self.call_source {
             CallSource::Open(open) => open.batch_meter = meter,
             CallSource::Closed(closed) => {
@@ -186,12 +186,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ///
     /// # Errors
     /// Returns the same errors as [`EventLoop::await_start`].
-    pub fn establish(&mut self, control: &mut impl WorkerControl) -> io::Result<ConnectSummary> {
+    pub fn establish_connections(
+        &mut self,
+        control: &mut impl WorkerControl,
+    ) -> io::Result<ConnectSummary> {
         let mut ready = Vec::new();
         let alone = self.share.of == 1;
         let before = alone.then(heap::allocated_bytes).flatten();
         while self.client.slots.iter().any(|slot| !slot.was_tried)
-            && control.stop_level() == StopLevel::Run
+            && control.stop_urgency() == StopUrgency::Run
         {
             self.run_iteration(control, None, &mut ready)?;
         }
@@ -204,7 +207,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 impl<P: Protocol> DriverClient<P> {
     /// Borrows the buffers and settings that receiving on a connection needs.
     #[inline]
-    fn read_context<'a>(&'a mut self, buffer: &'a mut [u8], until: ReadUntil) -> ReadContext<'a> {
+    fn borrow_read_context<'a>(
+        &'a mut self,
+        buffer: &'a mut [u8],
+        until: ReadUntil,
+    ) -> ReadContext<'a> {
         ReadContext {
             buffer,
             alpn: self.protocol.alpn(),
@@ -219,7 +226,7 @@ impl<P: Protocol> LoopClient for DriverClient<P> {
     type ConnectionData = DriverState<P::Driver>;
     /// The index of a slot.
     type ConnectRequest = u32;
-    const WARMUP_COUNTS: bool = false;
+    const COUNTS_WARMUP: bool = false;
     const AWAITS_LATE_ANSWERS: bool = true;
 
     fn tls(&self, _target: usize) -> Option<&TlsClient> {
@@ -230,15 +237,15 @@ impl<P: Protocol> LoopClient for DriverClient<P> {
         self.protocol.trace_ids()
     }
 
-    fn in_flight(&self) -> u64 {
+    fn calls_in_flight(&self) -> u64 {
         self.calls.len() as u64
     }
 
-    fn connecting(&self) -> u64 {
+    fn connecting_calls(&self) -> u64 {
         self.single_calls as u64
     }
 
-    fn is_dirty(&self) -> bool {
+    fn has_unsent_bytes(&self) -> bool {
         !self.dirty.is_empty()
     }
 
@@ -277,11 +284,11 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         self.on_connection_lost(control, index, loss, now);
     }
 
-    fn pending_reason(&self, index: u32) -> Option<&'static str> {
+    fn not_ready_reason(&self, index: u32) -> Option<&'static str> {
         let connection = self.connections[index as usize].as_ref()?;
         let own = &connection.data;
         let waits = matches!(own.role, ConnectionRole::SingleCall) && !own.attempt_started;
-        (waits && connection.state == ConnectionState::Open).then(|| connection.state.waiting_for())
+        (waits && connection.state == ConnectionState::Open).then(|| connection.state.wait_reason())
     }
 
     fn on_resolved(
@@ -326,7 +333,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn begin_connection(&mut self, control: &mut impl WorkerControl, slot: u32, now: Time) {
-        let index = self.add_driver(ConnectionRole::Slot(slot), now);
+        let index = self.add_driver_connection(ConnectionRole::Slot(slot), now);
         if self.addresses[0].is_fresh(now) {
             self.connect(control, index, self.slot_number(slot), now);
         } else {
@@ -348,40 +355,42 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
             .min(first(&client.low_water_checks))
             .min(self.next_set_aside_time());
         let Some(deadline) = self.share.load.deadline else {
-            return at.min(self.stalled_at());
+            return at.min(self.stall_timeout_ends_at());
         };
         if let Some((_, oldest)) = client.calls.oldest() {
             at = at.min(oldest.arrival + deadline);
         }
         if !self.interrupted {
             let backlog = self.call_source.backlog();
-            at = backlog.map_or(at, |backlog| at.min(backlog.due(self.start) + deadline));
+            at = backlog.map_or(at, |backlog| {
+                at.min(backlog.oldest_due_time(self.start) + deadline)
+            });
             at = at.min(client.wait_deadlines.next_time());
         }
         at.min(first(&client.attempt_deadlines))
     }
 
-    fn expire(&mut self, control: &mut impl WorkerControl, now: Time) {
+    fn expire_timers(&mut self, control: &mut impl WorkerControl, now: Time) {
         let is_due = |first: &mut (Time, SocketToken)| first.0 <= now;
         if let Some(deadline) = self.share.load.deadline {
             self.expire_calls(control, deadline, now, now);
-            self.expire_waiting(deadline, now);
-        } else if self.stalled_at() <= now {
-            self.fail_stalled(control, now);
+            self.expire_waiting_calls(deadline, now);
+        } else if self.stall_timeout_ends_at() <= now {
+            self.fail_stalled_calls(control, now);
         }
         if self.next_set_aside_time() <= now {
-            self.set_aside_readers(control, now);
+            self.set_aside_connections(control, now);
         }
-        self.expire_connects(control, now);
+        self.expire_connect_attempts(control, now);
         while let Some((_, token)) = self.client.attempt_deadlines.pop_front_if(is_due) {
-            self.expire_attempt(control, token, now);
+            self.fail_expired_attempt(control, token, now);
         }
         self.start_due_attempts(control, now);
         while let Some((_, slot)) = self.client.reconnects.pop_due(now) {
             self.to_connect.push_back(slot);
         }
         while let Some((_, token)) = self.client.driver_timers.pop_due(now) {
-            self.expire_driver(control, token, now);
+            self.on_driver_timer(control, token, now);
         }
         while let Some((_, token)) = self.client.low_water_checks.pop_front_if(is_due) {
             self.check_low_water(control, token, now);
@@ -389,12 +398,12 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn on_load_end(&mut self, control: &mut impl WorkerControl, end: Time, now: Time) {
-        self.end_unbounded_calls(control, end, now);
+        self.end_open_ended_calls(control, end, now);
     }
 
     #[inline]
     fn on_arrival(&mut self, _control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
-        self.count_due(arrival.stage);
+        self.count_due_call(arrival.stage);
         let late_ns = now.since(self.start.plus_nanos(arrival.at));
         if self.client.limit.is_some() && self.shed_if_at_limit(arrival, now) {
             return;
@@ -406,7 +415,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn on_missed_deadline(&mut self, stage: u8) {
-        self.count_due(stage);
+        self.count_due_call(stage);
         self.recorder.stage_mut(stage).not_started += 1;
     }
 
@@ -424,7 +433,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn issue_on_persistent_connections(&mut self, now: Time) {
-        if self.call_source.take_persistent_start() {
+        if self.call_source.take_persistent_start_flag() {
             for slot in 0..self.client.slots.len() {
                 if self.share.load.batches.is_some() {
                     // Time in which another load's batch was running does not count as waiting for a connection.
@@ -440,7 +449,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn start_client_call(&mut self, _control: &mut impl WorkerControl, number: u64, now: Time) {
-        self.count_due(self.stage);
+        self.count_due_call(self.stage);
         self.connect_for_call(PendingCall {
             number,
             arrival: now,
@@ -456,7 +465,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
             let now = self.network.now();
             self.start_retries(now);
         }
-        self.flush_dirty(control);
+        self.flush_dirty_connections(control);
     }
 
     fn is_idle(&self) -> bool {
@@ -471,7 +480,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         self.abandon_backlog(now);
         self.races.cancel_all(&mut self.network);
         for index in 0..self.connections.len() as u32 {
-            self.end_connection(index, outcome, now);
+            self.close_connection_at_run_end(index, outcome, now);
         }
         self.end_retries(outcome, now);
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::peer::ScriptPeer;
+use super::peer::ScriptTransport;
 use super::script::{HostileBehaviour, HostileStep::*};
 use plimsoll_protocols::bolt::Status;
 use plimsoll_protocols::bolt::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
@@ -13,7 +13,7 @@ use plimsoll_protocols::bolt::frame::{BoltCommand, BoltFrame, BoltFrameKind, Fra
 const REQUEST_HEAD_LEN: usize = 22;
 
 /// Reads a request of version 1, and returns its id.
-pub(super) fn read_request(peer: &mut ScriptPeer) -> io::Result<u32> {
+pub(super) fn read_request(peer: &mut ScriptTransport) -> io::Result<u32> {
     loop {
         let head = peer.read_exact(REQUEST_HEAD_LEN)?;
         let be16 = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
@@ -50,7 +50,7 @@ fn write_all_but_one_byte(out: &mut Vec<u8>, id: u32) {
 }
 
 /// Writes a correct response in which `with` replaces the bytes at offset `at`.
-fn write_patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
+fn write_patched_response(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
     write_good_response(out, id);
     out[at..at + with.len()].copy_from_slice(with);
 }
@@ -81,7 +81,7 @@ const fn status_behaviour<const NUMBER: u16>(
         None => Status::Unknown.outcome(),
     };
     HostileBehaviour::new(name, outcome)
-        .about(about)
+        .with_description(about)
         .answers_with_frames(|out, id| {
             BoltFrame {
                 kind: BoltFrameKind::Response { status: NUMBER },
@@ -92,91 +92,95 @@ const fn status_behaviour<const NUMBER: u16>(
 }
 
 pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
-    // Closes, resets and stalls of the connection.
+    // Connections that are closed, reset or stalled.
     HostileBehaviour::new("bolt-close-at-once", O::ConnectionClosed)
-        .about("closes without sending a byte")
-        .script(&[]),
+        .with_description("closes without sending a byte")
+        .with_steps(&[]),
     HostileBehaviour::new("bolt-reset-at-once", O::Reset)
-        .about("RST without sending a byte")
-        .script(&[Reset]),
+        .with_description("RST without sending a byte")
+        .with_steps(&[Reset]),
     HostileBehaviour::new("bolt-silent", O::DeadlineExceeded)
-        .about("accepts requests and never answers")
-        .script(&[Wait]),
+        .with_description("accepts requests and never answers")
+        .with_steps(&[Wait]),
     HostileBehaviour::new("bolt-deaf", O::DeadlineExceeded)
-        .about("neither reads nor writes")
-        .script(&[Ignore]),
+        .with_description("neither reads nor writes")
+        .with_steps(&[Ignore]),
     HostileBehaviour::new("bolt-half-close", O::ConnectionClosed)
-        .about("half-closes after the request, and keeps reading")
-        .script(&[Request, HalfClose]),
+        .with_description("half-closes after the request, and keeps reading")
+        .with_steps(&[Request, HalfClose]),
     HostileBehaviour::new("bolt-close-after-request", O::ConnectionClosed)
-        .about("closes after the request")
-        .script(&[Request]),
+        .with_description("closes after the request")
+        .with_steps(&[Request]),
     HostileBehaviour::new("bolt-reset-after-request", O::Reset)
-        .about("RST after the request")
-        .script(&[Request, Reset]),
+        .with_description("RST after the request")
+        .with_steps(&[Request, Reset]),
     HostileBehaviour::new("bolt-drip", O::Ok)
-        .about("a valid answer, one byte per millisecond")
-        .script(&[Request, Write(write_good_response), Drip, Wait]),
+        .with_description("a valid answer, one byte per millisecond")
+        .with_steps(&[Request, Write(write_good_response), Drip, Wait]),
     HostileBehaviour::new("bolt-close-in-head", O::ConnectionClosed)
-        .about("half a head, and closes")
-        .script(&[Request, Write(write_half_head)]),
+        .with_description("half a head, and closes")
+        .with_steps(&[Request, Write(write_half_head)]),
     HostileBehaviour::new("bolt-close-in-content", O::ConnectionClosed)
-        .about("all but the last byte, and closes")
-        .script(&[Request, Write(write_all_but_one_byte)]),
+        .with_description("all but the last byte, and closes")
+        .with_steps(&[Request, Write(write_all_but_one_byte)]),
     HostileBehaviour::new("bolt-reset-in-content", O::Reset)
-        .about("all but the last byte, and RST")
-        .script(&[Request, Write(write_all_but_one_byte), Reset]),
+        .with_description("all but the last byte, and RST")
+        .with_steps(&[Request, Write(write_all_but_one_byte), Reset]),
     HostileBehaviour::new("bolt-stall-in-head", O::DeadlineExceeded)
-        .about("half a head, and then silence")
+        .with_description("half a head, and then silence")
         .answers_with_frames(write_half_head),
     HostileBehaviour::new("bolt-stall-in-content", O::DeadlineExceeded)
-        .about("all but the last byte, and then silence")
+        .with_description("all but the last byte, and then silence")
         .answers_with_frames(write_all_but_one_byte),
     // Responses that are not a frame.
     HostileBehaviour::new("bolt-garbage", O::ProtocolError)
-        .about("bytes that are not a frame")
+        .with_description("bytes that are not a frame")
         .answers_with(&[0xa5; 4096]),
     HostileBehaviour::new("bolt-http", O::ProtocolError)
-        .about("an HTTP/1.1 answer")
+        .with_description("an HTTP/1.1 answer")
         .answers_with(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
     HostileBehaviour::new("bolt-protocol", O::ProtocolError)
-        .about("protocol 3")
-        .answers_with_frames(|out, id| write_patched(out, id, 0, &[3])),
+        .with_description("protocol 3")
+        .answers_with_frames(|out, id| write_patched_response(out, id, 0, &[3])),
     HostileBehaviour::new("bolt-type", O::ProtocolError)
-        .about("a frame of type 9")
-        .answers_with_frames(|out, id| write_patched(out, id, 1, &[9])),
+        .with_description("a frame of type 9")
+        .answers_with_frames(|out, id| write_patched_response(out, id, 1, &[9])),
     HostileBehaviour::new("bolt-command", O::ProtocolError)
-        .about("command 77")
-        .answers_with_frames(|out, id| write_patched(out, id, 2, &[0, 77])),
+        .with_description("command 77")
+        .answers_with_frames(|out, id| write_patched_response(out, id, 2, &[0, 77])),
     HostileBehaviour::new("bolt-class-longer", O::DeadlineExceeded)
-        .about("a class declared longer than it is")
-        .answers_with_frames(|out, id| write_patched(out, id, 12, &[0x7f, 0xff])),
+        .with_description("a class declared longer than it is")
+        .answers_with_frames(|out, id| write_patched_response(out, id, 12, &[0x7f, 0xff])),
     HostileBehaviour::new("bolt-content-huge", O::MessageTooLarge)
-        .about("a content declared as 2 GiB")
-        .answers_with_frames(|out, id| write_patched(out, id, 16, &[0x7f, 0xff, 0xff, 0xff])),
+        .with_description("a content declared as 2 GiB")
+        .answers_with_frames(|out, id| {
+            write_patched_response(out, id, 16, &[0x7f, 0xff, 0xff, 0xff])
+        }),
     HostileBehaviour::new("bolt-content-negative", O::ProtocolError)
-        .about("a content of −1 bytes")
-        .answers_with_frames(|out, id| write_patched(out, id, 16, &[0xff, 0xff, 0xff, 0xff])),
+        .with_description("a content of −1 bytes")
+        .answers_with_frames(|out, id| {
+            write_patched_response(out, id, 16, &[0xff, 0xff, 0xff, 0xff])
+        }),
     HostileBehaviour::new("bolt-crc", O::ProtocolError)
-        .about("version 2 with a wrong checksum")
+        .with_description("version 2 with a wrong checksum")
         .answers_with_frames(write_wrong_checksum),
     // Responses with unexpected ids.
     HostileBehaviour::new("bolt-other-id", O::DeadlineExceeded)
-        .about("answers a request that was not sent")
+        .with_description("answers a request that was not sent")
         .answers_with_frames(|out, id| write_good_response(out, id ^ 0x5555)),
     HostileBehaviour::new("bolt-answer-twice", O::Ok)
-        .about("answers twice")
-        .script(&[
+        .with_description("answers twice")
+        .with_steps(&[
             Request,
             Write(write_good_response),
             Write(write_good_response),
             Wait,
         ]),
     HostileBehaviour::new("bolt-answer-unasked", O::Ok)
-        .about("an answer at once, to the id that the first request will have")
-        .script(&[Write(|out, _| write_good_response(out, 1)), Wait]),
+        .with_description("an answer at once, to the id that the first request will have")
+        .with_steps(&[Write(|out, _| write_good_response(out, 1)), Wait]),
     HostileBehaviour::new("bolt-request", O::DeadlineExceeded)
-        .about("a request in place of an answer")
+        .with_description("a request in place of an answer")
         .answers_with_frames(|out, id| {
             let request = BoltFrame {
                 kind: BoltFrameKind::Request { timeout: 1000 },
@@ -186,8 +190,8 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
             request.write(out);
         }),
     HostileBehaviour::new("bolt-goaway", O::ConnectionClosed)
-        .about("sends goaway, and closes with the request unanswered")
-        .script(&[
+        .with_description("sends goaway, and closes with the request unanswered")
+        .with_steps(&[
             Request,
             Write(|out, id| {
                 let goaway = BoltFrame {
@@ -198,11 +202,11 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
             }),
         ]),
     HostileBehaviour::new("bolt-heartbeat-flood", O::DeadlineExceeded)
-        .about("heartbeats without end, and reads nothing")
-        .script(&[Request, FloodFrames(write_heartbeat)]),
+        .with_description("heartbeats without end, and reads nothing")
+        .with_steps(&[Request, FloodFrames(write_heartbeat)]),
     HostileBehaviour::new("bolt-answer-flood", O::DeadlineExceeded)
-        .about("answers to requests that were not sent, without end")
-        .script(&[
+        .with_description("answers to requests that were not sent, without end")
+        .with_steps(&[
             Request,
             FloodFrames(|out, id| write_good_response(out, id ^ 0x5555)),
         ]),
@@ -220,6 +224,6 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     status_behaviour::<0x11>("bolt-status-serial", "status SERVER_SERIAL_EXCEPTION"),
     status_behaviour::<0x12>("bolt-status-deserial", "status SERVER_DESERIAL_EXCEPTION"),
     HostileBehaviour::new("bolt-status-number", O::coded("BOLT_UNKNOWN"))
-        .about("a status that does not exist")
-        .answers_with_frames(|out, id| write_patched(out, id, 10, &[0x7f, 0x01])),
+        .with_description("a status that does not exist")
+        .answers_with_frames(|out, id| write_patched_response(out, id, 10, &[0x7f, 0x01])),
 ];

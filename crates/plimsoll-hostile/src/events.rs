@@ -4,7 +4,7 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::peer::ScriptPeer;
+use super::peer::ScriptTransport;
 use super::script::{BehaviourScript, HostileBehaviour, HostileStep, HostileStep::*};
 
 const SEND_HEAD: HostileStep =
@@ -18,16 +18,18 @@ const TOKEN_EVENT: &[u8] =
 
 const SEND_DONE: HostileStep = Send(b"data: [DONE]\n\n");
 
-/// An empty step. The bytes that preceding steps have written are sent before it, and so separately from later bytes.
+/// An empty step. Bytes that preceding steps have written are sent before it, and therefore separately from later
+/// bytes.
 const FLUSH: HostileStep = Do(|_| Ok(()));
 
 const SEND_USAGE: HostileStep =
     Send(b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n");
 
-const SEND_OTHER_USAGE: HostileStep = Send(b"data: {\"usage\":{\"completion_tokens\":3}}\n\n");
+const SEND_CONTRADICTORY_USAGE: HostileStep =
+    Send(b"data: {\"usage\":{\"completion_tokens\":3}}\n\n");
 
 /// Reads a request whose body is a JSON object.
-pub(super) fn read_request(peer: &mut ScriptPeer) -> io::Result<u32> {
+pub(super) fn read_request(peer: &mut ScriptTransport) -> io::Result<u32> {
     let head = peer.read_until(b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let length = head
@@ -69,14 +71,14 @@ fn write_zstd_bomb(out: &mut Vec<u8>, _: u32) {
 }
 
 /// Reads the request, and sends the head of a response.
-const BEGIN_ANSWER: HostileStep = Do(|p| p.play(&[Request, SEND_HEAD]));
+const BEGIN_ANSWER: HostileStep = Do(|p| p.run_steps(&[Request, SEND_HEAD]));
 
 /// Reads the request, and sends a head and a token.
-const BEGIN_TOKENS: HostileStep = Do(|p| p.play(&[Request, SEND_HEAD, SEND_TOKEN]));
+const BEGIN_TOKENS: HostileStep = Do(|p| p.run_steps(&[Request, SEND_HEAD, SEND_TOKEN]));
 
 impl HostileBehaviour {
     /// Makes the behaviour send a head and this event, and then keep the connection open without sending.
-    const fn stalls(self, event: &'static [u8]) -> HostileBehaviour {
+    const fn stall_after_event(self, event: &'static [u8]) -> HostileBehaviour {
         self.with_script(BehaviourScript::ThreeSteps([
             BEGIN_ANSWER,
             Send(event),
@@ -85,7 +87,7 @@ impl HostileBehaviour {
     }
 
     /// Makes the behaviour send a head, a token and this event, and then keep the connection open without sending.
-    const fn stalls_after_token(self, event: &'static [u8]) -> HostileBehaviour {
+    const fn stall_after_token_and_event(self, event: &'static [u8]) -> HostileBehaviour {
         self.with_script(BehaviourScript::ThreeSteps([
             BEGIN_TOKENS,
             Send(event),
@@ -97,11 +99,11 @@ impl HostileBehaviour {
 pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     // Valid but unusual streams.
     HostileBehaviour::new("sse-drip", O::Ok)
-        .about("a valid answer, one byte per millisecond")
-        .script(&[Request, SEND_HEAD, FLUSH, SEND_TOKEN, SEND_DONE, Drip]),
+        .with_description("a valid answer, one byte per millisecond")
+        .with_steps(&[Request, SEND_HEAD, FLUSH, SEND_TOKEN, SEND_DONE, Drip]),
     HostileBehaviour::new("sse-line-ends", O::Ok)
-        .about("a byte order mark, comments, and lines that end in CR, LF or both")
-        .script(&[
+        .with_description("a byte order mark, comments, and lines that end in CR, LF or both")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             Send(b"\xef\xbb\xbf: hello\r\n\r\n"),
@@ -111,16 +113,16 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
             Send(b"data:[DONE]\r\n\r\n"),
         ]),
     HostileBehaviour::new("sse-data-lines", O::Ok)
-        .about("an event's JSON in many lines of data")
-        .script(&[
+        .with_description("an event's JSON in many lines of data")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             Send(b"data: {\"choices\":\ndata:  [{\"text\":\ndata: \"it\"}]}\n\n"),
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-done-then-more", O::Ok)
-        .about("tokens after [DONE]")
-        .script(&[
+        .with_description("tokens after [DONE]")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             SEND_TOKEN,
@@ -129,29 +131,29 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
             Send(b"data: no JSON\n\n"),
         ]),
     HostileBehaviour::new("sse-done-no-end", O::Ok)
-        .about("[DONE], and the body never ends")
-        .script(&[Request, SEND_HEAD, SEND_TOKEN, SEND_DONE, Wait]),
+        .with_description("[DONE], and the body never ends")
+        .with_steps(&[Request, SEND_HEAD, SEND_TOKEN, SEND_DONE, Wait]),
     HostileBehaviour::new("sse-usage-twice", O::Ok)
-        .about("the tokens are counted twice, differently")
-        .script(&[
+        .with_description("the tokens are counted twice, differently")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             SEND_TOKEN,
             SEND_USAGE,
-            SEND_OTHER_USAGE,
+            SEND_CONTRADICTORY_USAGE,
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-not-utf8", O::Ok)
-        .about("a token that is not UTF-8")
-        .script(&[
+        .with_description("a token that is not UTF-8")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             Send(b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"),
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-usage-huge", O::Ok)
-        .about("a count of 2^64 tokens")
-        .script(&[
+        .with_description("a count of 2^64 tokens")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             SEND_TOKEN,
@@ -159,8 +161,8 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-signs-of-life", O::Ok)
-        .about("events with names of their own, without data or with text")
-        .script(&[
+        .with_description("events with names of their own, without data or with text")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             Send(b"event: ping\ndata:\n\n"),
@@ -169,80 +171,82 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-done-unended", O::Ok)
-        .about("[DONE] without the blank line after it, and closes")
-        .script(&[Request, SEND_HEAD, SEND_TOKEN, Send(b"data: [DONE]")]),
+        .with_description("[DONE] without the blank line after it, and closes")
+        .with_steps(&[Request, SEND_HEAD, SEND_TOKEN, Send(b"data: [DONE]")]),
     // Streams that end incompletely.
     HostileBehaviour::new("sse-close-at-once", O::StreamShort)
-        .about("a head, and closes")
-        .script(&[Request, SEND_HEAD]),
+        .with_description("a head, and closes")
+        .with_steps(&[Request, SEND_HEAD]),
     HostileBehaviour::new("sse-close-in-event", O::StreamShort)
-        .about("closes within an event")
-        .script(&[
+        .with_description("closes within an event")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             SEND_TOKEN,
             Send(b"data: {\"choices\":[{\"te"),
         ]),
     HostileBehaviour::new("sse-no-done", O::StreamShort)
-        .about("tokens, and no [DONE]")
-        .script(&[Request, SEND_HEAD, SEND_TOKEN, SEND_TOKEN]),
+        .with_description("tokens, and no [DONE]")
+        .with_steps(&[Request, SEND_HEAD, SEND_TOKEN, SEND_TOKEN]),
     HostileBehaviour::new("sse-no-token", O::StreamShort)
-        .about("[DONE] alone")
-        .script(&[Request, SEND_HEAD, SEND_DONE]),
+        .with_description("[DONE] alone")
+        .with_steps(&[Request, SEND_HEAD, SEND_DONE]),
     HostileBehaviour::new("sse-empty-tokens", O::StreamShort)
-        .about("a thousand tokens without text, and [DONE]")
-        .script(&[Request, SEND_HEAD, Write(write_empty_tokens), SEND_DONE]),
+        .with_description("a thousand tokens without text, and [DONE]")
+        .with_steps(&[Request, SEND_HEAD, Write(write_empty_tokens), SEND_DONE]),
     HostileBehaviour::new("sse-reset", O::Reset)
-        .about("a token, and RST")
-        .script(&[Request, SEND_HEAD, SEND_TOKEN, Reset]),
+        .with_description("a token, and RST")
+        .with_steps(&[Request, SEND_HEAD, SEND_TOKEN, Reset]),
     HostileBehaviour::new("sse-stall-at-once", O::DeadlineExceeded)
-        .about("a head, and then silence")
-        .script(&[Request, SEND_HEAD, Wait]),
+        .with_description("a head, and then silence")
+        .with_steps(&[Request, SEND_HEAD, Wait]),
     HostileBehaviour::new("sse-stall-after-token", O::DeadlineExceeded)
-        .about("a token, and then silence")
-        .script(&[Request, SEND_HEAD, SEND_TOKEN, Wait]),
+        .with_description("a token, and then silence")
+        .with_steps(&[Request, SEND_HEAD, SEND_TOKEN, Wait]),
     HostileBehaviour::new("sse-html", O::BadAnswer)
-        .about("a page with status 200")
+        .with_description("a page with status 200")
         .answers_with(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n\
               <html></html>\n",
         ),
     // Malformed events.
     HostileBehaviour::new("sse-not-json", O::BadAnswer)
-        .about("an event that is not JSON")
-        .stalls_after_token(b"data: hello\n\n"),
+        .with_description("an event that is not JSON")
+        .stall_after_token_and_event(b"data: hello\n\n"),
     HostileBehaviour::new("sse-json-cut", O::BadAnswer)
-        .about("an event whose JSON is cut off")
-        .stalls(b"data: {\"choices\":[{\"delta\":{\"con\n\n"),
+        .with_description("an event whose JSON is cut off")
+        .stall_after_event(b"data: {\"choices\":[{\"delta\":{\"con\n\n"),
     HostileBehaviour::new("sse-json-types", O::BadAnswer)
-        .about("keys that hold something else")
-        .stalls(b"data: {\"choices\":{\"0\":\"it\"}}\n\n"),
+        .with_description("keys that hold something else")
+        .stall_after_event(b"data: {\"choices\":{\"0\":\"it\"}}\n\n"),
     HostileBehaviour::new("sse-json-deep", O::BadAnswer)
-        .about("half a million brackets")
-        .script(&[Request, SEND_HEAD, Write(write_deep_json), Wait]),
+        .with_description("half a million brackets")
+        .with_steps(&[Request, SEND_HEAD, Write(write_deep_json), Wait]),
     // Events and responses that report errors.
     HostileBehaviour::new("sse-error", O::EventError)
-        .about("an event that reports an error")
-        .stalls_after_token(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
+        .with_description("an event that reports an error")
+        .stall_after_token_and_event(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
     HostileBehaviour::new("sse-error-object", O::EventError)
-        .about("an object that is an error, without a key of that name")
-        .stalls_after_token(
+        .with_description("an object that is an error, without a key of that name")
+        .stall_after_token_and_event(
             b"data: {\"object\":\"error\",\"message\":\"the engine died\",\"code\":500}\n\n",
         ),
     HostileBehaviour::new("sse-error-in-choice", O::EventError)
-        .about("a choice that reports an error")
-        .stalls_after_token(b"data: {\"choices\":[{\"error\":{\"code\":502},\"delta\":{}}]}\n\n"),
+        .with_description("a choice that reports an error")
+        .stall_after_token_and_event(
+            b"data: {\"choices\":[{\"error\":{\"code\":502},\"delta\":{}}]}\n\n",
+        ),
     HostileBehaviour::new("sse-finish-abort", O::EventError)
-        .about("an aborted answer")
-        .stalls_after_token(
+        .with_description("an aborted answer")
+        .stall_after_token_and_event(
             b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"abort\"}]}\n\n",
         ),
     HostileBehaviour::new("sse-error-event", O::EventError)
-        .about("an event named error")
-        .stalls_after_token(b"event: error\ndata: overloaded\n\n"),
+        .with_description("an event named error")
+        .stall_after_token_and_event(b"event: error\ndata: overloaded\n\n"),
     HostileBehaviour::new("sse-429", O::coded("HTTP_429_RETRY_AFTER"))
-        .about("429 with Retry-After, and closes")
-        .script(&[
+        .with_description("429 with Retry-After, and closes")
+        .with_steps(&[
             Request,
             Send(
                 b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n\
@@ -251,42 +255,42 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
         ]),
     // Streams without end.
     HostileBehaviour::new("sse-token-flood", O::DeadlineExceeded)
-        .about("tokens without end")
-        .script(&[Request, SEND_HEAD, Flood(TOKEN_EVENT)]),
+        .with_description("tokens without end")
+        .with_steps(&[Request, SEND_HEAD, Flood(TOKEN_EVENT)]),
     HostileBehaviour::new("sse-comment-flood", O::DeadlineExceeded)
-        .about("comments without end")
-        .script(&[Request, SEND_HEAD, SEND_TOKEN, Flood(b": still here\n\n")]),
+        .with_description("comments without end")
+        .with_steps(&[Request, SEND_HEAD, SEND_TOKEN, Flood(b": still here\n\n")]),
     HostileBehaviour::new("sse-line-flood", O::BadAnswer)
-        .about("a line without end")
-        .script(&[
+        .with_description("a line without end")
+        .with_steps(&[
             Request,
             SEND_HEAD,
             Send(b"data: "),
             Flood(b"xxxxxxxxxxxxxxxx"),
         ]),
     HostileBehaviour::new("sse-data-flood", O::BadAnswer)
-        .about("lines of data, and never a blank one")
-        .script(&[Request, SEND_HEAD, Flood(b"data: more and more\n")]),
+        .with_description("lines of data, and never a blank one")
+        .with_steps(&[Request, SEND_HEAD, Flood(b"data: more and more\n")]),
     // Bodies with content codings.
     HostileBehaviour::new("sse-gzip-none", O::BadAnswer)
-        .about("not gzip, although it says so")
-        .script(&[
+        .with_description("not gzip, although it says so")
+        .with_steps(&[
             Request,
             Write(|out, _| write_encoded_head(out, "gzip")),
             SEND_TOKEN,
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-coding", O::CompressionUnsupported)
-        .about("an unknown content coding")
-        .script(&[
+        .with_description("an unknown content coding")
+        .with_steps(&[
             Request,
             Write(|out, _| write_encoded_head(out, "magic")),
             SEND_TOKEN,
             SEND_DONE,
         ]),
     HostileBehaviour::new("sse-zstd-bomb", O::MessageTooLarge)
-        .about("400 kB of zstd that unpack to 13 GB")
-        .script(&[
+        .with_description("400 kB of zstd that unpack to 13 GB")
+        .with_steps(&[
             Request,
             Write(|out, _| write_encoded_head(out, "zstd")),
             Write(write_zstd_bomb),

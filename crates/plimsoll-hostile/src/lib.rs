@@ -18,7 +18,7 @@ mod session;
 mod tls;
 mod websocket;
 
-pub use peer::{MAX_FLOOD_BYTES, MAX_WAIT, ScriptPeer};
+pub use peer::{MAX_FLOOD_BYTES, MAX_WAIT, ScriptTransport};
 pub use protocol::HostileProtocol;
 pub use script::HostileBehaviour;
 pub use server::{HostileEndpoint, HostileServer, HostileStats, MAX_CONNECTIONS};
@@ -31,7 +31,7 @@ pub fn behaviours() -> impl Iterator<Item = (HostileProtocol, &'static HostileBe
 }
 
 /// Returns the behaviour of this name.
-pub fn find(name: &str) -> Option<(HostileProtocol, &'static HostileBehaviour)> {
+pub fn find_behaviour(name: &str) -> Option<(HostileProtocol, &'static HostileBehaviour)> {
     behaviours().find(|(_, behaviour)| behaviour.name == name)
 }
 

@@ -32,9 +32,9 @@ pub(super) struct StartedRuns {
 const MAX_REMEMBERED_RUNS: usize = 1 << 16;
 
 /// The server's end of one connection, through which a script sends, receives and closes.
-pub struct ScriptPeer {
+pub struct ScriptTransport {
     stream: TcpStream,
-    /// The TLS state; `None` until [`ScriptPeer::complete_handshake`] has set it up.
+    /// The TLS state; `None` until [`ScriptTransport::complete_handshake`] has set it up.
     tls: Option<Box<ServerConnection>>,
     config: Option<Arc<ServerConfig>>,
     /// Bytes that were received and that the script has not read yet.
@@ -42,22 +42,22 @@ pub struct ScriptPeer {
     is_reset: bool,
     runs: Arc<StartedRuns>,
     /// Reads a complete request, and returns its id.
-    request: fn(&mut ScriptPeer) -> io::Result<u32>,
+    request: fn(&mut ScriptTransport) -> io::Result<u32>,
     /// The id of the last request, or 0.
     pub(super) request_id: u32,
 }
 
-impl ScriptPeer {
+impl ScriptTransport {
     pub(super) fn new(
         stream: TcpStream,
-        request: fn(&mut ScriptPeer) -> io::Result<u32>,
+        request: fn(&mut ScriptTransport) -> io::Result<u32>,
         config: Option<Arc<ServerConfig>>,
         runs: Arc<StartedRuns>,
-    ) -> io::Result<ScriptPeer> {
+    ) -> io::Result<ScriptTransport> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(MAX_WAIT))?;
         stream.set_write_timeout(Some(MAX_WAIT))?;
-        Ok(ScriptPeer {
+        Ok(ScriptTransport {
             stream,
             tls: None,
             config,
@@ -220,7 +220,7 @@ impl ScriptPeer {
     }
 
     /// Records that a session's run (the answer to a query) has begun, and wakes the thread that waits for it in
-    /// [`ScriptPeer::wait_for_run`].
+    /// [`ScriptTransport::wait_for_run`].
     pub(super) fn begin_run(&self, session: &str) {
         let mut begun = self
             .runs

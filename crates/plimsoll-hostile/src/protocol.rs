@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::peer::ScriptPeer;
+use super::peer::ScriptTransport;
 use super::script::HostileBehaviour;
 use super::{bolt, events, http1, http2, tls, websocket};
 
@@ -71,7 +71,7 @@ impl HostileProtocol {
 
     /// Returns the function that reads a request. The function returns the request's id (a Bolt request id or an HTTP/2
     /// stream id), or 0.
-    pub(crate) fn request_reader(self) -> fn(&mut ScriptPeer) -> io::Result<u32> {
+    pub(crate) fn request_reader(self) -> fn(&mut ScriptTransport) -> io::Result<u32> {
         match self {
             HostileProtocol::Http2 => http2::read_request,
             HostileProtocol::Http1 | HostileProtocol::WebSocket => http1::read_request,

@@ -5,7 +5,7 @@ use std::mem;
 
 use plimsoll_model::Outcome;
 
-use super::peer::ScriptPeer;
+use super::peer::ScriptTransport;
 use super::session::{self, SessionHandlers};
 
 /// One kind of misbehaviour.
@@ -14,7 +14,7 @@ pub struct HostileBehaviour {
     /// The behaviour's unique name. Users refer to it, so it is never changed.
     pub name: &'static str,
     /// A short description for lists.
-    pub about: &'static str,
+    pub description: &'static str,
     /// The outcome that a correct client reports for the call.
     pub outcome: Outcome,
     /// Whether the server needs a certificate and key, because the script completes a TLS handshake.
@@ -52,7 +52,7 @@ pub(super) enum HostileStep {
     HalfClose,
     CloseNotify,
     Reset,
-    Do(fn(&mut ScriptPeer) -> io::Result<()>),
+    Do(fn(&mut ScriptTransport) -> io::Result<()>),
 }
 
 impl HostileBehaviour {
@@ -60,15 +60,18 @@ impl HostileBehaviour {
     pub(super) const fn new(name: &'static str, outcome: Outcome) -> HostileBehaviour {
         HostileBehaviour {
             name,
-            about: "",
+            description: "",
             outcome,
             needs_certificate: false,
             script: BehaviourScript::Script(&[]),
         }
     }
 
-    pub(super) const fn about(self, about: &'static str) -> HostileBehaviour {
-        HostileBehaviour { about, ..self }
+    pub(super) const fn with_description(self, about: &'static str) -> HostileBehaviour {
+        HostileBehaviour {
+            description: about,
+            ..self
+        }
     }
 
     pub(super) const fn with_script(self, act: BehaviourScript) -> HostileBehaviour {
@@ -78,7 +81,7 @@ impl HostileBehaviour {
         }
     }
 
-    pub(super) const fn script(self, script: &'static [HostileStep]) -> HostileBehaviour {
+    pub(super) const fn with_steps(self, script: &'static [HostileStep]) -> HostileBehaviour {
         self.with_script(BehaviourScript::Script(script))
     }
 
@@ -92,7 +95,7 @@ impl HostileBehaviour {
     }
 
     /// Makes the behaviour read a request, send `begin`, and then `endless` repeatedly.
-    pub(super) const fn floods(
+    pub(super) const fn answers_with_flood(
         self,
         begin: &'static [u8],
         endless: &'static [u8],
@@ -117,17 +120,17 @@ impl HostileBehaviour {
     ///
     /// # Errors
     /// When the connection fails; a client may also close it before the script has ended.
-    pub(super) fn play(&self, peer: &mut ScriptPeer) -> io::Result<()> {
+    pub(super) fn run(&self, peer: &mut ScriptTransport) -> io::Result<()> {
         match &self.script {
-            BehaviourScript::Script(steps) => peer.play(steps),
-            BehaviourScript::ThreeSteps(steps) => peer.play(steps),
+            BehaviourScript::Script(steps) => peer.run_steps(steps),
+            BehaviourScript::ThreeSteps(steps) => peer.run_steps(steps),
             BehaviourScript::Session(acts) => session::serve_session(peer, acts),
         }
     }
 }
 
-impl ScriptPeer {
-    pub(super) fn play(&mut self, script: &[HostileStep]) -> io::Result<()> {
+impl ScriptTransport {
+    pub(super) fn run_steps(&mut self, script: &[HostileStep]) -> io::Result<()> {
         let mut out = Vec::new();
         for step in script {
             match *step {
@@ -136,7 +139,7 @@ impl ScriptPeer {
                 HostileStep::Drip => self.drip(&mem::take(&mut out))?,
                 step => {
                     self.send(&mem::take(&mut out))?;
-                    self.step(step)?;
+                    self.run_step(step)?;
                 }
             }
         }
@@ -144,7 +147,7 @@ impl ScriptPeer {
     }
 
     /// Runs a step other than a write.
-    fn step(&mut self, step: HostileStep) -> io::Result<()> {
+    fn run_step(&mut self, step: HostileStep) -> io::Result<()> {
         match step {
             HostileStep::Request => self.read_request(),
             HostileStep::Flood(bytes) => self.flood(bytes),

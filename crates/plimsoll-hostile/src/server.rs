@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_engine::Address;
 use rustls::ServerConfig;
 
-use super::peer::{ScriptPeer, StartedRuns};
+use super::peer::{ScriptTransport, StartedRuns};
 use super::{HostileBehaviour, HostileProtocol};
 use plimsoll_serving::{ListenOptions, ServeError, ServerTlsOptions};
 
@@ -54,10 +54,10 @@ impl HostileEndpoint {
 pub struct HostileServer {
     listeners: Vec<(TcpListener, HostileProtocol, &'static HostileBehaviour)>,
     endpoints: Vec<HostileEndpoint>,
-    shared: Arc<HostileShared>,
+    shared: Arc<HostileServerState>,
 }
 
-struct HostileShared {
+struct HostileServerState {
     config: Option<Arc<ServerConfig>>,
     open: AtomicUsize,
     accepted: AtomicU64,
@@ -78,7 +78,7 @@ impl HostileServer {
         let config = match tls {
             None => None,
             Some(tls) => {
-                let config = tls.server_config(None)?.config;
+                let config = tls.load(None)?.config;
                 let mut config = ServerConfig::clone(&config);
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 // No script needs tickets, and a client that closes without having read them would send RST.
@@ -89,7 +89,7 @@ impl HostileServer {
         let mut hostile = HostileServer {
             listeners: Vec::new(),
             endpoints: Vec::new(),
-            shared: Arc::new(HostileShared {
+            shared: Arc::new(HostileServerState {
                 config,
                 open: AtomicUsize::new(0),
                 accepted: AtomicU64::new(0),
@@ -101,7 +101,7 @@ impl HostileServer {
             if first.port() != 0 {
                 let port = usize::from(first.port()) + i;
                 let port = u16::try_from(port).map_err(|_| {
-                    ServeError::option(
+                    ServeError::invalid_option(
                         "listen",
                         format!(
                             "{} behaviours from port {} onwards need ports beyond 65535",
@@ -124,7 +124,7 @@ impl HostileServer {
             hostile.endpoints.push(HostileEndpoint {
                 protocol: *wire,
                 behaviour,
-                address: bound.address.tcp().unwrap_or(address),
+                address: bound.address.tcp_address().unwrap_or(address),
             });
             hostile.listeners.push((listener, *wire, behaviour));
         }
@@ -159,7 +159,7 @@ fn accept_connections(
     listener: &TcpListener,
     wire: HostileProtocol,
     behaviour: &'static HostileBehaviour,
-    shared: &Arc<HostileShared>,
+    shared: &Arc<HostileServerState>,
 ) {
     let runs = Arc::new(StartedRuns::default());
     for stream in listener.incoming() {
@@ -177,9 +177,10 @@ fn accept_connections(
         let (from_thread_error, runs) = (Arc::clone(shared), Arc::clone(&runs));
         let body = move || {
             let config = from_thread_error.config.clone();
-            if let Ok(mut peer) = ScriptPeer::new(stream, wire.request_reader(), config, runs) {
+            if let Ok(mut peer) = ScriptTransport::new(stream, wire.request_reader(), config, runs)
+            {
                 // Errors are ignored, because clients may close the connection within a script.
-                let _ = behaviour.play(&mut peer);
+                let _ = behaviour.run(&mut peer);
                 peer.close();
             }
             from_thread_error.open.fetch_sub(1, Ordering::Relaxed);

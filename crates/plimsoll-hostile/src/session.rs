@@ -5,20 +5,20 @@
 
 use std::io;
 
-use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead};
-use plimsoll_wire::websocket::{Opcode, accept_key, append_frame};
+use plimsoll_wire::http1::{BodyFraming, FieldStorage, RequestHead};
+use plimsoll_wire::websocket::{Opcode, append_frame, derive_accept_key};
 
-use super::peer::ScriptPeer;
+use super::peer::ScriptTransport;
 
 /// The handlers of the steps of a session, in their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionHandlers {
-    pub create: fn(&mut ScriptPeer) -> io::Result<()>,
-    pub run: fn(&mut ScriptPeer) -> io::Result<()>,
+    pub create: fn(&mut ScriptTransport) -> io::Result<()>,
+    pub run: fn(&mut ScriptTransport) -> io::Result<()>,
     /// Answers the upgrade; the argument is the correct accept key.
-    pub upgrade: fn(&mut ScriptPeer, &str) -> io::Result<()>,
+    pub upgrade: fn(&mut ScriptTransport, &str) -> io::Result<()>,
     /// Writes to the open WebSocket once a run (the answer to a query) has begun.
-    pub stream: fn(&mut ScriptPeer) -> io::Result<()>,
+    pub stream: fn(&mut ScriptTransport) -> io::Result<()>,
 }
 
 pub(super) const WELL_BEHAVED_HANDLERS: SessionHandlers = SessionHandlers {
@@ -35,10 +35,10 @@ pub(super) const WELL_BEHAVED_HANDLERS: SessionHandlers = SessionHandlers {
 };
 
 /// Answers requests until the connection becomes a WebSocket, or ends.
-pub(super) fn serve_session(peer: &mut ScriptPeer, acts: &SessionHandlers) -> io::Result<()> {
+pub(super) fn serve_session(peer: &mut ScriptTransport, acts: &SessionHandlers) -> io::Result<()> {
     loop {
         let head = peer.read_until(b"\r\n\r\n")?;
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = RequestHead::parse(&head, head.len(), &mut space);
         let head = head.map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
@@ -47,7 +47,7 @@ pub(super) fn serve_session(peer: &mut ScriptPeer, acts: &SessionHandlers) -> io
         }
         let path = head.target;
         if let Some(key) = head.fields.values("sec-websocket-key").next() {
-            (acts.upgrade)(peer, &accept_key(key))?;
+            (acts.upgrade)(peer, &derive_accept_key(key))?;
             let session = path.split('?').next().unwrap_or_default();
             peer.wait_for_run(session.rsplit('/').next().unwrap_or_default());
             (acts.stream)(peer)?;
@@ -63,11 +63,11 @@ pub(super) fn serve_session(peer: &mut ScriptPeer, acts: &SessionHandlers) -> io
     }
 }
 
-pub(super) fn send_json(peer: &mut ScriptPeer, body: &str) -> io::Result<()> {
+pub(super) fn send_json(peer: &mut ScriptTransport, body: &str) -> io::Result<()> {
     send_http(peer, "200 OK", body)
 }
 
-pub(super) fn send_http(peer: &mut ScriptPeer, status: &str, body: &str) -> io::Result<()> {
+pub(super) fn send_http(peer: &mut ScriptTransport, status: &str, body: &str) -> io::Result<()> {
     let length = body.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -82,16 +82,20 @@ pub(super) fn upgrade_response(accept: &str) -> String {
     )
 }
 
-pub(super) fn send_frame(peer: &mut ScriptPeer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
+pub(super) fn send_frame(
+    peer: &mut ScriptTransport,
+    opcode: Opcode,
+    payload: &[u8],
+) -> io::Result<()> {
     peer.write(|out| append_frame(out, opcode, payload))
 }
 
-pub(super) fn send_text(peer: &mut ScriptPeer, text: &str) -> io::Result<()> {
+pub(super) fn send_text(peer: &mut ScriptTransport, text: &str) -> io::Result<()> {
     send_frame(peer, Opcode::Text, text.as_bytes())
 }
 
 /// Sends token frames with these sequence numbers.
-pub(super) fn send_tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<()> {
+pub(super) fn send_tokens(peer: &mut ScriptTransport, numbers: &[u64]) -> io::Result<()> {
     for seq in numbers {
         send_text(
             peer,
@@ -101,7 +105,7 @@ pub(super) fn send_tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<
     Ok(())
 }
 
-pub(super) fn send_done(peer: &mut ScriptPeer, seq: u64) -> io::Result<()> {
+pub(super) fn send_done(peer: &mut ScriptTransport, seq: u64) -> io::Result<()> {
     send_text(
         peer,
         &format!(

@@ -5,15 +5,15 @@ use std::io;
 use plimsoll_model::Outcome as O;
 
 use super::http1;
-use super::peer::ScriptPeer;
+use super::peer::ScriptTransport;
 use super::script::{HostileBehaviour, HostileStep, HostileStep::*};
 
 /// Reads the client's first record, the ClientHello.
-pub(super) fn read_request(peer: &mut ScriptPeer) -> io::Result<u32> {
+pub(super) fn read_request(peer: &mut ScriptTransport) -> io::Result<u32> {
     read_hello(peer).map(|_| 0)
 }
 
-fn read_hello(peer: &mut ScriptPeer) -> io::Result<Vec<u8>> {
+fn read_hello(peer: &mut ScriptTransport) -> io::Result<Vec<u8>> {
     let head = peer.read_exact(5)?;
     peer.read_exact(usize::from(u16::from_be_bytes([head[3], head[4]])))
 }
@@ -53,13 +53,13 @@ fn server_hello(client: &[u8], suite: u16, extensions: &[u8]) -> Vec<u8> {
 }
 
 /// Answers a ClientHello with a ServerHello.
-fn send_server_hello(peer: &mut ScriptPeer, suite: u16, extensions: &[u8]) -> io::Result<()> {
+fn send_server_hello(peer: &mut ScriptTransport, suite: u16, extensions: &[u8]) -> io::Result<()> {
     let client = read_hello(peer)?;
     peer.write(|out| write_record(out, 22, &server_hello(&client, suite, extensions)))
 }
 
 /// Answers a ClientHello with a ServerHello of TLS 1.1.
-fn send_tls_1_1_hello(peer: &mut ScriptPeer) -> io::Result<()> {
+fn send_tls_1_1_hello(peer: &mut ScriptTransport) -> io::Result<()> {
     let client = read_hello(peer)?;
     let mut message = server_hello(&client, 0xc013, &[]);
     // The version follows the message's head.
@@ -69,7 +69,7 @@ fn send_tls_1_1_hello(peer: &mut ScriptPeer) -> io::Result<()> {
 
 /// Answers a ClientHello with a HelloRetryRequest for each of these lists of extensions. A HelloRetryRequest is a
 /// ServerHello with a special random value (§4.1.3).
-fn send_retry_requests(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
+fn send_retry_requests(peer: &mut ScriptTransport, extensions: &[&[u8]]) -> io::Result<()> {
     let client = read_hello(peer)?;
     for extensions in extensions {
         let mut message = server_hello(&client, 0x1301, extensions);
@@ -103,7 +103,7 @@ const READ_REQUEST: HostileStep = Do(|p| {
 
 /// Runs [`READ_REQUEST`], then sends the head of a response and a shorter body than the head declares.
 const SEND_HALF_ANSWER: HostileStep = Do(|p| {
-    p.play(&[READ_REQUEST])?;
+    p.run_steps(&[READ_REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")
 });
 
@@ -122,95 +122,95 @@ const fn alert_behaviour<const DESCRIPTION: u8>(
     about: &'static str,
 ) -> HostileBehaviour {
     HostileBehaviour::new(name, outcome)
-        .about(about)
+        .with_description(about)
         .answers_with_frames(|out, _| write_alert(out, DESCRIPTION))
 }
 
 pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     // Misbehaviour in response to the ClientHello.
     HostileBehaviour::new("tls-close-at-hello", O::TlsFailed)
-        .about("closes after the ClientHello")
-        .script(&[Request]),
+        .with_description("closes after the ClientHello")
+        .with_steps(&[Request]),
     HostileBehaviour::new("tls-reset-at-hello", O::Reset)
-        .about("RST after the ClientHello")
-        .script(&[Request, Reset]),
+        .with_description("RST after the ClientHello")
+        .with_steps(&[Request, Reset]),
     HostileBehaviour::new("tls-silent", O::ConnectTimeout)
-        .about("accepts the ClientHello and sends nothing")
-        .script(&[Wait]),
+        .with_description("accepts the ClientHello and sends nothing")
+        .with_steps(&[Wait]),
     HostileBehaviour::new("tls-http", O::TlsNotTls)
-        .about("an HTTP/1.1 answer")
+        .with_description("an HTTP/1.1 answer")
         .answers_with(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
     HostileBehaviour::new("tls-http2", O::TlsNotTls)
-        .about("an HTTP/2 SETTINGS frame")
+        .with_description("an HTTP/2 SETTINGS frame")
         .answers_with(&[0, 0, 0, 4, 0, 0, 0, 0, 0]),
     HostileBehaviour::new("tls-ssh", O::TlsNotTls)
-        .about("an SSH banner")
+        .with_description("an SSH banner")
         .answers_with(b"SSH-2.0-OpenSSH_9.2\r\n"),
     HostileBehaviour::new("tls-garbage", O::TlsNotTls)
-        .about("bytes that are not a record")
+        .with_description("bytes that are not a record")
         .answers_with(&[0xa5; 4096]),
     HostileBehaviour::new("tls-record-long", O::TlsFailed)
-        .about("a record over 2^14 + 256 bytes (§5.2)")
+        .with_description("a record over 2^14 + 256 bytes (§5.2)")
         .answers_with_frames(|out, _| write_record(out, 22, &[0; 20_000])),
     HostileBehaviour::new("tls-record-empty", O::TlsFailed)
-        .about("an empty handshake record (§5.1)")
+        .with_description("an empty handshake record (§5.1)")
         .answers_with_frames(|out, _| write_record(out, 22, &[])),
     HostileBehaviour::new("tls-data-first", O::TlsFailed)
-        .about("application data in place of a ServerHello")
+        .with_description("application data in place of a ServerHello")
         .answers_with_frames(|out, _| write_record(out, 23, b"hello")),
     HostileBehaviour::new("tls-ccs-flood", O::TlsFailed)
-        .about("change_cipher_spec without end (§5)")
-        .script(&[Request, FloodFrames(|out, _| write_record(out, 20, &[1]))]),
+        .with_description("change_cipher_spec without end (§5)")
+        .with_steps(&[Request, FloodFrames(|out, _| write_record(out, 20, &[1]))]),
     HostileBehaviour::new("tls-warning-flood", O::TlsFailed)
-        .about("warnings without end")
-        .script(&[
+        .with_description("warnings without end")
+        .with_steps(&[
             Request,
             FloodFrames(|out, _| write_record(out, 21, &[1, 90])),
         ]),
     HostileBehaviour::new("tls-message-huge", O::TlsFailed)
-        .about("a ServerHello declared as 16 MiB")
-        .script(&[
+        .with_description("a ServerHello declared as 16 MiB")
+        .with_steps(&[
             Request,
             Write(write_huge_message),
             FloodFrames(|out, _| write_record(out, 22, &[0; 16_000])),
         ]),
     HostileBehaviour::new("tls-hello-cut", O::TlsFailed)
-        .about("half a ServerHello, and closes")
-        .script(&[SEND_HALF_HELLO]),
+        .with_description("half a ServerHello, and closes")
+        .with_steps(&[SEND_HALF_HELLO]),
     HostileBehaviour::new("tls-hello-stall", O::ConnectTimeout)
-        .about("half a ServerHello, and then silence")
-        .script(&[SEND_HALF_HELLO, Wait]),
+        .with_description("half a ServerHello, and then silence")
+        .with_steps(&[SEND_HALF_HELLO, Wait]),
     HostileBehaviour::new("tls-11", O::TlsVersion)
-        .about("a ServerHello of TLS 1.1")
-        .script(&[Do(send_tls_1_1_hello), Wait]),
+        .with_description("a ServerHello of TLS 1.1")
+        .with_steps(&[Do(send_tls_1_1_hello), Wait]),
     HostileBehaviour::new("tls-12", O::TlsFailed)
-        .about("a ServerHello of TLS 1.2, and then silence")
-        .script(&[Do(|p| send_server_hello(p, 0xc02f, &[])), Wait]),
+        .with_description("a ServerHello of TLS 1.2, and then silence")
+        .with_steps(&[Do(|p| send_server_hello(p, 0xc02f, &[])), Wait]),
     HostileBehaviour::new("tls-suite-unasked", O::TlsFailed)
-        .about("a suite that was not offered (§4.1.3)")
-        .script(&[
+        .with_description("a suite that was not offered (§4.1.3)")
+        .with_steps(&[
             Do(|p| send_server_hello(p, 0x1305, &SUPPORTED_VERSIONS)),
             Wait,
         ]),
     HostileBehaviour::new("tls-no-key-share", O::TlsFailed)
-        .about("a ServerHello without a key share (§4.1.3)")
-        .script(&[
+        .with_description("a ServerHello without a key share (§4.1.3)")
+        .with_steps(&[
             Do(|p| send_server_hello(p, 0x1301, &SUPPORTED_VERSIONS)),
             Wait,
         ]),
     HostileBehaviour::new("tls-retry-for-nothing", O::TlsFailed)
-        .about("a HelloRetryRequest that changes nothing (§4.1.4)")
-        .script(&[Do(|p| send_retry_requests(p, &[&SUPPORTED_VERSIONS])), Wait]),
+        .with_description("a HelloRetryRequest that changes nothing (§4.1.4)")
+        .with_steps(&[Do(|p| send_retry_requests(p, &[&SUPPORTED_VERSIONS])), Wait]),
     HostileBehaviour::new("tls-retry-twice", O::TlsFailed)
-        .about("two HelloRetryRequests (§4.1.4)")
-        .script(&[
+        .with_description("two HelloRetryRequests (§4.1.4)")
+        .with_steps(&[
             Do(|p| send_retry_requests(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
             Wait,
         ]),
     // Alerts in response to the ClientHello.
     HostileBehaviour::new("tls-alert-close", O::TlsFailed)
-        .about("close_notify in answer to the ClientHello, and closes (§6.1)")
-        .script(&[Request, Write(|out, _| write_record(out, 21, &[1, 0]))]),
+        .with_description("close_notify in answer to the ClientHello, and closes (§6.1)")
+        .with_steps(&[Request, Write(|out, _| write_record(out, 21, &[1, 0]))]),
     alert_behaviour::<40>(
         "tls-alert-handshake",
         O::TlsNoCommonParameters,
@@ -233,64 +233,64 @@ pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
         "an alert that does not exist",
     ),
     HostileBehaviour::new("tls-alert-cut", O::TlsFailed)
-        .about("an alert of one byte")
+        .with_description("an alert of one byte")
         .answers_with_frames(|out, _| write_record(out, 21, &[2])),
     // Misbehaviour after a correct handshake.
     behaviour_after_handshake("tls-close-after-handshake", O::ConnectionClosed)
-        .about("closes in good order, without an answer")
-        .script(&[READ_REQUEST, CloseNotify]),
+        .with_description("closes in good order, without an answer")
+        .with_steps(&[READ_REQUEST, CloseNotify]),
     behaviour_after_handshake("tls-fin-after-handshake", O::Truncated)
-        .about("ends the connection without close_notify")
-        .script(&[READ_REQUEST]),
+        .with_description("ends the connection without close_notify")
+        .with_steps(&[READ_REQUEST]),
     behaviour_after_handshake("tls-reset-after-handshake", O::Reset)
-        .about("RST in place of an answer")
-        .script(&[READ_REQUEST, Reset]),
+        .with_description("RST in place of an answer")
+        .with_steps(&[READ_REQUEST, Reset]),
     behaviour_after_handshake("tls-silent-after-handshake", O::DeadlineExceeded)
-        .about("never answers")
-        .script(&[READ_REQUEST, Wait]),
+        .with_description("never answers")
+        .with_steps(&[READ_REQUEST, Wait]),
     behaviour_after_handshake("tls-fin-in-body", O::Truncated)
-        .about("ends the connection in the middle of a body, without close_notify")
-        .script(&[SEND_HALF_ANSWER]),
+        .with_description("ends the connection in the middle of a body, without close_notify")
+        .with_steps(&[SEND_HALF_ANSWER]),
     behaviour_after_handshake("tls-close-in-body", O::BodyLength)
-        .about("close_notify in the middle of a body")
-        .script(&[SEND_HALF_ANSWER, CloseNotify]),
+        .with_description("close_notify in the middle of a body")
+        .with_steps(&[SEND_HALF_ANSWER, CloseNotify]),
     behaviour_after_handshake("tls-close-in-body-open", O::BodyLength)
-        .about("close_notify in the middle of a body, and leaves the connection open")
-        .script(&[SEND_HALF_ANSWER, CloseNotify, Wait]),
+        .with_description("close_notify in the middle of a body, and leaves the connection open")
+        .with_steps(&[SEND_HALF_ANSWER, CloseNotify, Wait]),
     behaviour_after_handshake("tls-reset-in-body", O::Reset)
-        .about("RST in the middle of a body")
-        .script(&[SEND_HALF_ANSWER, Reset]),
+        .with_description("RST in the middle of a body")
+        .with_steps(&[SEND_HALF_ANSWER, Reset]),
     behaviour_after_handshake("tls-plaintext-in-body", O::TlsFailed)
-        .about("plaintext in the middle of a body")
-        .script(&[
+        .with_description("plaintext in the middle of a body")
+        .with_steps(&[
             SEND_HALF_ANSWER,
             SendRaw(|out, _| out.extend(b"and the rest in plaintext")),
             Wait,
         ]),
     behaviour_after_handshake("tls-bad-tag-in-body", O::TlsFailed)
-        .about("a record that was tampered with")
-        .script(&[
+        .with_description("a record that was tampered with")
+        .with_steps(&[
             SEND_HALF_ANSWER,
             SendRaw(|out, _| write_record(out, 23, &[0x5a; 64])),
             Wait,
         ]),
     behaviour_after_handshake("tls-alert-in-body", O::TlsFailed)
-        .about("an alert in plaintext in the middle of a body")
-        .script(&[
+        .with_description("an alert in plaintext in the middle of a body")
+        .with_steps(&[
             SEND_HALF_ANSWER,
             SendRaw(|out, _| write_alert(out, 80)),
             Wait,
         ]),
     behaviour_after_handshake("tls-record-long-in-body", O::TlsFailed)
-        .about("a record over 2^14 + 256 bytes in the middle of a body")
-        .script(&[
+        .with_description("a record over 2^14 + 256 bytes in the middle of a body")
+        .with_steps(&[
             SEND_HALF_ANSWER,
             SendRaw(|out, _| write_record(out, 23, &[0; 17_000])),
             Wait,
         ]),
     behaviour_after_handshake("tls-cut-record", O::Truncated)
-        .about("half a record, and ends the connection")
-        .script(&[
+        .with_description("half a record, and ends the connection")
+        .with_steps(&[
             SEND_HALF_ANSWER,
             SendRaw(|out, _| {
                 write_record(out, 23, &[0x5a; 64]);

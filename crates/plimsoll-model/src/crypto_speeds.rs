@@ -40,8 +40,8 @@ pub struct CryptoWork<'a> {
 impl CryptoSpeeds {
     /// Returns a lower bound of the client's CPU time for a fetch, µs: key exchange, signatures and decryption.
     /// Hashing, key schedule, system calls and TCP are not included. `None`: not measured for this suite or group.
-    pub fn client_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
-        let exchange = exchange_us(&self.client_exchange_us, work)?;
+    pub fn min_client_cpu_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
+        let exchange = key_exchange_us(&self.client_exchange_us, work)?;
         Some(
             exchange
                 + work.full_handshakes * work.verified_signatures * self.verify_us
@@ -51,8 +51,8 @@ impl CryptoSpeeds {
 
     /// Returns a lower bound of the server's CPU time for a fetch, µs: key exchange, one signature, and encryption,
     /// which takes as long as decryption.
-    pub fn server_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
-        let exchange = exchange_us(&self.server_exchange_us, work)?;
+    pub fn min_server_cpu_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
+        let exchange = key_exchange_us(&self.server_exchange_us, work)?;
         Some(exchange + work.full_handshakes * self.sign_us + self.bulk_encryption_us(work)?)
     }
 
@@ -62,7 +62,7 @@ impl CryptoSpeeds {
     }
 }
 
-fn exchange_us(measured: &BTreeMap<String, f64>, work: &CryptoWork<'_>) -> Option<f64> {
+fn key_exchange_us(measured: &BTreeMap<String, f64>, work: &CryptoWork<'_>) -> Option<f64> {
     work.group.map_or(Some(0.0), |group| {
         Some(work.connections * measured.get(group)?)
     })
@@ -97,19 +97,19 @@ pub struct HandshakeWork {
 impl HandshakeWork {
     /// Signatures that an end verifies for a peer whose certificate was signed directly by the CA: the CA's, and the
     /// peer's CertificateVerify.
-    const VERIFIED_SIGNATURES: f64 = 2.0;
+    const VERIFIED_SIGNATURES_PER_PEER: f64 = 2.0;
 }
 
 impl PrimitiveCosts {
     /// Returns the client's CPU time for a connection, µs. `None`: not measured for these parameters.
-    pub fn client_us(&self, handshake: &HandshakeWork) -> Option<f64> {
+    pub fn client_cpu_us(&self, handshake: &HandshakeWork) -> Option<f64> {
         let exchange = self.client_exchange_us.get(&handshake.group)?;
         let signs = handshake.mutual;
         Some(exchange + self.signatures_us(handshake, signs, true)?)
     }
 
     /// Returns the server's CPU time for a connection, µs. `None`: not measured for these parameters.
-    pub fn server_us(&self, handshake: &HandshakeWork) -> Option<f64> {
+    pub fn server_cpu_us(&self, handshake: &HandshakeWork) -> Option<f64> {
         let exchange = self.server_exchange_us.get(&handshake.group)?;
         let checks = handshake.mutual;
         Some(exchange + self.signatures_us(handshake, true, checks)?)
@@ -123,7 +123,7 @@ impl PrimitiveCosts {
         let verify = self.verify_us.get(&handshake.certificate)?;
         let signing = if signs { *sign } else { 0.0 };
         let checking = if checks {
-            HandshakeWork::VERIFIED_SIGNATURES * verify
+            HandshakeWork::VERIFIED_SIGNATURES_PER_PEER * verify
         } else {
             0.0
         };
@@ -152,25 +152,25 @@ mod tests {
             verified_signatures: 2.0,
             bytes: 1e6,
         };
-        assert_eq!(limits.client_floor_us(&work), Some(50.0 + 110.0 + 1000.0));
-        assert_eq!(limits.server_floor_us(&work), Some(40.0 + 15.0 + 1000.0));
+        assert_eq!(limits.min_client_cpu_us(&work), Some(50.0 + 110.0 + 1000.0));
+        assert_eq!(limits.min_server_cpu_us(&work), Some(40.0 + 15.0 + 1000.0));
         let resumed = CryptoWork {
             full_handshakes: 0.0,
             ..work
         };
-        assert_eq!(limits.client_floor_us(&resumed), Some(1050.0));
+        assert_eq!(limits.min_client_cpu_us(&resumed), Some(1050.0));
         let kept = CryptoWork {
             connections: 0.5,
             ..resumed
         };
-        assert_eq!(limits.client_floor_us(&kept), Some(1025.0));
+        assert_eq!(limits.min_client_cpu_us(&kept), Some(1025.0));
         let unknown = CryptoWork { suite: "B", ..work };
-        assert_eq!(limits.client_floor_us(&unknown), None);
+        assert_eq!(limits.min_client_cpu_us(&unknown), None);
         let unknown = CryptoWork {
             group: Some("Y"),
             ..work
         };
-        assert_eq!(limits.server_floor_us(&unknown), None);
+        assert_eq!(limits.min_server_cpu_us(&unknown), None);
     }
 
     #[test]
@@ -194,13 +194,13 @@ mod tests {
             (true, true, 50.0, 40.0),
         ] {
             let handshake = handshake(mutual, resumed);
-            assert_eq!(primitives.client_us(&handshake), Some(client));
-            assert_eq!(primitives.server_us(&handshake), Some(server));
+            assert_eq!(primitives.client_cpu_us(&handshake), Some(client));
+            assert_eq!(primitives.server_cpu_us(&handshake), Some(server));
         }
         let other = HandshakeWork {
             certificate: "L".to_owned(),
             ..handshake(false, false)
         };
-        assert_eq!(primitives.client_us(&other), None);
+        assert_eq!(primitives.client_cpu_us(&other), None);
     }
 }

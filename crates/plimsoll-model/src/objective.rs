@@ -6,8 +6,8 @@
 
 mod blame;
 mod fidelity;
-mod inputs;
 mod lost_objective;
+mod objective_inputs;
 mod running_totals;
 mod verdict_table;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::formats::units::Rate;
 use crate::metrics::measure::Count;
-use crate::plan::{LinkEnd, Metric, Objective, Statistic, TimeMetric};
+use crate::plan::{ConnectionEnd, Metric, Objective, Statistic, TimeMetric};
 use crate::records::record::{StageRecord, TimeHistogram};
 use crate::runs::run::health::ProblemKind;
 use crate::runs::run::memory::MemoryGrowth;
@@ -24,9 +24,9 @@ use crate::spec;
 use crate::statistics::quantile::quantile;
 
 pub use blame::RunCircumstances;
-use blame::{FailureCounts, TimeEvidence, limited_times};
-pub use inputs::{MeasuredCalls, ObjectiveInputs};
+use blame::{FailureCounts, TimeEvidence, times_for_objective};
 pub use lost_objective::{ExpectedCalls, OBJECTIVE_LOST_SUFFIX, find_lost_objective};
+pub use objective_inputs::{MeasuredCalls, ObjectiveInputs};
 pub use running_totals::{LiveObjectiveInputs, objective_value, plotted_objective};
 pub use verdict_table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, decide_verdict};
 
@@ -125,7 +125,7 @@ pub fn judge_run(run: &Run) -> Vec<ObjectiveResult> {
 }
 
 /// Returns whether full handshakes, in place of resumed ones, are the only problem that makes `run` invalid.
-pub(crate) fn is_only_problem_full_handshakes(run: &Run) -> bool {
+pub(crate) fn is_invalid_only_for_full_handshakes(run: &Run) -> bool {
     let problems = &run.summary.health.problems;
     let mut invalidating = problems.iter().filter(|p| p.invalidates);
     run.state == RunState::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
@@ -133,11 +133,11 @@ pub(crate) fn is_only_problem_full_handshakes(run: &Run) -> bool {
 
 /// Returns the bytes of memory per open connection (the larger of the first and last measurement), and the text for
 /// reports.
-fn connection_memory(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
+fn connection_memory(end: ConnectionEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
         let of = |growth: &MemoryGrowth| match end {
-            LinkEnd::Client => growth.client,
-            LinkEnd::Server => growth.server,
+            ConnectionEnd::Client => growth.client,
+            ConnectionEnd::Server => growth.server,
         };
         let held = of(&memory.per_connection)?.rss_bytes;
         Some(held.max(of(&memory.per_connection_last)?.rss_bytes))
@@ -190,17 +190,19 @@ fn evaluate(
     };
     let is_sure = match objective.metric {
         Metric::Errors => {
-            let all = record.ok() + FailureCounts::from_record(record).total();
-            let sure = FailureCounts::from_record(record).count_certain(record, circumstances);
+            let all = record.ok_calls() + FailureCounts::from_record(record).total();
+            let sure =
+                FailureCounts::from_record(record).count_external_failures(record, circumstances);
             sure as f64 > objective.limit * all as f64
         }
         Metric::FailedUsers => {
             // Each failure that the generator may have caused may be the reason why one user failed.
             let failures = FailureCounts::from_record(record);
-            let excused = failures.total() - failures.count_certain(record, circumstances);
-            let failed = failed_users(record);
+            let excused =
+                failures.total() - failures.count_external_failures(record, circumstances);
+            let failed = failed_user_count(record);
             let sure = failed.saturating_sub(excused) as f64;
-            sure > objective.limit * ended_users(record) as f64
+            sure > objective.limit * ended_user_count(record) as f64
         }
         Metric::Rate => {
             let held_back = 1.0 + blame::max_rate_loss(record);
@@ -314,8 +316,8 @@ fn doubt_reason(
 }
 
 /// Returns the number of calls that certainly took longer than `limit` although their time was not recorded.
-fn count_unrecorded_over(timed: TimeMetric, limit: u64, record: &StageRecord) -> u64 {
-    if !timed.counts_failures() {
+fn count_unrecorded_slow_calls(timed: TimeMetric, limit: u64, record: &StageRecord) -> u64 {
+    if !timed.counts_failures_as_slowest() {
         return 0;
     }
     FailureCounts::from_record(record).total() + record.cut_off.count_longer_than(limit)
@@ -325,12 +327,13 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
     let record = &part.record;
     match objective.metric {
         Metric::Time(timed, statistic) => {
-            let failed = count_unrecorded_over(timed, objective.limit as u64, record);
-            let value = limited_times(timed, record)
+            let failed = count_unrecorded_slow_calls(timed, objective.limit as u64, record);
+            let value = times_for_objective(timed, record)
                 .and_then(|times| compute_statistic(times, statistic, failed));
             match value {
                 Some(ns) if ns.is_infinite() => {
-                    let recorded = limited_times(timed, record).and_then(TimeHistogram::histogram);
+                    let recorded =
+                        times_for_objective(timed, record).and_then(TimeHistogram::histogram);
                     let all = recorded.map_or(0, |h| h.len()) + failed;
                     let name = match statistic {
                         Statistic::Percentile(p) => format!("p{p} is"),
@@ -345,7 +348,7 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
                 }
                 Some(ns) => (value, format_ns(ns)),
                 None => {
-                    let n = limited_times(timed, record)
+                    let n = times_for_objective(timed, record)
                         .and_then(TimeHistogram::histogram)
                         .map_or(0, |h| h.len() + failed);
                     (None, format!("not enough calls ({n})"))
@@ -354,13 +357,13 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
         }
         Metric::Errors => {
             let failed = FailureCounts::from_record(record).total();
-            let all = record.ok() + failed;
+            let all = record.ok_calls() + failed;
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no calls".to_owned(), |s| format!("{:.4}%", s * 100.0));
             (share, text)
         }
         Metric::FailedUsers => {
-            let (failed, all) = (failed_users(record), ended_users(record));
+            let (failed, all) = (failed_user_count(record), ended_user_count(record));
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no user ended".to_owned(), |share| {
                 format!("{:.4}% of {all} users", share * 100.0)
@@ -404,15 +407,15 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
 }
 
 /// Returns the number of users who stopped after a failed call, plus failed sessions.
-fn failed_users(record: &StageRecord) -> u64 {
+fn failed_user_count(record: &StageRecord) -> u64 {
     let of = |count| record.measures.counter(count);
     of(Count::UsersFailed) + of(Count::keyed("sessions_failed"))
 }
 
 /// Returns the number of users and sessions that ended, successfully or not.
-fn ended_users(record: &StageRecord) -> u64 {
+fn ended_user_count(record: &StageRecord) -> u64 {
     let of = |count| record.measures.counter(count);
-    of(Count::UsersOk) + of(Count::keyed("sessions_ok")) + failed_users(record)
+    of(Count::UsersOk) + of(Count::keyed("sessions_ok")) + failed_user_count(record)
 }
 
 /// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few

@@ -114,7 +114,7 @@ pub enum UnixSocket {
 
 impl UnixSocket {
     /// The longest path or abstract name in bytes: `sun_path` without its terminating zero.
-    pub const MAX_LENGTH: usize = 107;
+    pub const MAX_NAME_BYTES: usize = 107;
 
     /// Parses `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: the text is not the name of a Unix socket.
     ///
@@ -138,9 +138,9 @@ impl UnixSocket {
         };
         Some(match name.len() {
             0 => Err(format!("`{text}` has no socket path: write unix:/PATH")),
-            n if n > UnixSocket::MAX_LENGTH => Err(format!(
+            n if n > UnixSocket::MAX_NAME_BYTES => Err(format!(
                 "`{text}`: a socket path can have {} bytes at most, and this one has {n}: use a shorter one, or a relative one",
-                UnixSocket::MAX_LENGTH
+                UnixSocket::MAX_NAME_BYTES
             )),
             _ if name.contains('\0') => Err(format!("{text:?} contains a zero byte")),
             _ if is_abstract => Ok(UnixSocket::Abstract(name.to_owned())),
@@ -441,7 +441,7 @@ pub enum Metric {
     /// Share of TLS handshakes that were resumed from a ticket.
     Resumed,
     /// Resident bytes per connection.
-    Memory(LinkEnd),
+    Memory(ConnectionEnd),
     /// Share of a model's answers that ended for this reason, one of [`Count::FINISH_REASONS`], among those that state
     /// a reason.
     Finish(Count),
@@ -468,7 +468,7 @@ pub enum TimeMetric {
 impl TimeMetric {
     /// Returns whether failed calls count as slower than any limit, so that failing fast does not improve a
     /// percentile.
-    pub fn counts_failures(self) -> bool {
+    pub fn counts_failures_as_slowest(self) -> bool {
         matches!(
             self,
             TimeMetric::Response
@@ -490,7 +490,7 @@ pub enum Statistic {
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkEnd {
+pub enum ConnectionEnd {
     /// The end that makes calls.
     Client,
     /// The end that answers them.

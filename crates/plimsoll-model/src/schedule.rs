@@ -23,7 +23,7 @@ pub mod batches;
 mod gaps;
 mod replay;
 
-use batches::BlockAssignment;
+use batches::BatchAssignment;
 use gaps::RenewalGaps;
 use replay::{ReplayArrivals, ReplaySchedule};
 
@@ -94,7 +94,7 @@ impl RateSegment {
     /// Returns the time at which the integral of the rate reaches `arrivals`, in nanoseconds since the schedule's
     /// start.
     #[inline]
-    fn time_after(&self, arrivals: f64) -> u64 {
+    fn time_after_arrivals(&self, arrivals: f64) -> u64 {
         // For whole numbers below 2^32 the product is exact: 10^9 = 5^9 · 2^9 and 5^9 needs 21 bits.
         let ns = if self.slope == 0.0 {
             arrivals * 1e9 / self.from
@@ -139,7 +139,7 @@ impl Schedule {
                 Some(slot) => (1.0 / slot.as_secs_f64(), 1.0 / slot.as_secs_f64()),
                 None => (stage.rate_from, stage.rate_to),
             };
-            let (from, to) = (finite_rate(from), finite_rate(to));
+            let (from, to) = (sanitize_rate(from), sanitize_rate(to));
             let (slope, total) = match stage.duration {
                 Some(d) if !d.is_zero() => {
                     let seconds = d.as_secs_f64();
@@ -193,7 +193,7 @@ impl Schedule {
         let of = of.max(1);
         let piece = self.inner.segments.first().copied();
         let usable = index < of && piece.is_some();
-        let deal = self.inner.batches.map(BlockAssignment::new);
+        let deal = self.inner.batches.map(BatchAssignment::new);
         let number = u64::from(index);
         let pace = match (self.inner.spacing, deal) {
             _ if !usable => ArrivalSource::Ended,
@@ -213,7 +213,7 @@ impl Schedule {
                     measured_left: self.inner.calls.unwrap_or(u64::MAX),
                 }))
             }
-            (_, Some(deal)) => ArrivalSource::Batched(Box::new(BlockArrivals {
+            (_, Some(deal)) => ArrivalSource::Batched(Box::new(BatchedArrivals {
                 assignment: deal,
                 number,
             })),
@@ -251,7 +251,7 @@ impl Schedule {
         let inner = &self.inner;
         let stages_end = inner.bounds.last().map_or(Some(0), |b| b.end);
         if let Some(replay) = &inner.replay {
-            return Some(replay.end());
+            return Some(replay.end_ns());
         }
         if inner.spacing == Some(ArrivalSpacing::Constant) {
             let cut = inner
@@ -259,7 +259,7 @@ impl Schedule {
                 .iter()
                 .find(|p| inner.end_number >= p.first && inner.end_number < p.next);
             if let Some(piece) = cut {
-                return Some(piece.time_after((inner.end_number - piece.first) as f64));
+                return Some(piece.time_after_arrivals((inner.end_number - piece.first) as f64));
             }
         }
         stages_end
@@ -267,7 +267,7 @@ impl Schedule {
 }
 
 /// Replaces a negative, infinite or NaN rate with zero.
-fn finite_rate(rate: f64) -> f64 {
+fn sanitize_rate(rate: f64) -> f64 {
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
 
@@ -298,7 +298,7 @@ pub struct ArrivalIter {
 #[derive(Clone, Debug)]
 enum ArrivalSource {
     Even { number: u64 },
-    Batched(Box<BlockArrivals>),
+    Batched(Box<BatchedArrivals>),
     Random(Box<RandomArrivals>),
     Recorded(Box<ReplayArrivals>),
     Ended,
@@ -306,8 +306,8 @@ enum ArrivalSource {
 
 /// Evenly spaced arrivals of a schedule that several loads share in batches.
 #[derive(Clone, Debug)]
-struct BlockArrivals {
-    assignment: BlockAssignment,
+struct BatchedArrivals {
+    assignment: BatchAssignment,
     /// The number of this share's next arrival, counting only the arrivals of this load.
     number: u64,
 }
@@ -317,7 +317,7 @@ struct RandomArrivals {
     rng: ChaCha8Rng,
     gaps: RenewalGaps,
     /// The load's share of the batches, where several loads share the schedule.
-    assignment: Option<BlockAssignment>,
+    assignment: Option<BatchAssignment>,
     /// The number of the next arrival of any share.
     number: u64,
     /// Arrivals of other shares before the next one of this share.
@@ -353,7 +353,7 @@ impl ArrivalIter {
     }
 
     #[inline]
-    fn next_even(&mut self, number: u64) -> Option<Arrival> {
+    fn next_evenly_spaced(&mut self, number: u64) -> Option<Arrival> {
         self.source = ArrivalSource::Even {
             number: number.saturating_add(self.step),
         };
@@ -365,7 +365,7 @@ impl ArrivalIter {
             return None;
         };
         let number = dealt.number;
-        let shared = dealt.assignment.shared_number(number);
+        let shared = dealt.assignment.shared_arrival_number(number);
         dealt.number = number.saturating_add(self.step);
         self.make_arrival(number, shared)
     }
@@ -386,7 +386,7 @@ impl ArrivalIter {
             number,
             at: self
                 .segment
-                .time_after((shared - self.segment.first) as f64),
+                .time_after_arrivals((shared - self.segment.first) as f64),
             stage: self.stage as u8,
         })
     }
@@ -410,7 +410,7 @@ impl ArrivalIter {
             random.elapsed_gaps = passed;
             if !self.segment.warmup {
                 if random.measured_left == 0 {
-                    self.cut_at = Some(self.segment.time_after(passed));
+                    self.cut_at = Some(self.segment.time_after_arrivals(passed));
                     self.source = ArrivalSource::Ended;
                     return None;
                 }
@@ -420,7 +420,7 @@ impl ArrivalIter {
             random.number += 1;
             let own = match &mut random.assignment {
                 None => Some(shared),
-                Some(deal) => deal.own_number(shared),
+                Some(deal) => deal.own_arrival_number(shared),
             };
             let Some(number) = own else {
                 continue;
@@ -429,7 +429,7 @@ impl ArrivalIter {
                 random.others_before_next = random.share_count - 1;
                 return Some(Arrival {
                     number,
-                    at: self.segment.time_after(passed),
+                    at: self.segment.time_after_arrivals(passed),
                     stage: self.stage as u8,
                 });
             }
@@ -466,7 +466,7 @@ impl Iterator for ArrivalIter {
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
         match self.source {
-            ArrivalSource::Even { number } => self.next_even(number),
+            ArrivalSource::Even { number } => self.next_evenly_spaced(number),
             ArrivalSource::Batched(_) => self.next_batched(),
             ArrivalSource::Random(_) => self.next_random(),
             ArrivalSource::Recorded(_) => self.next_recorded(),
@@ -476,7 +476,8 @@ impl Iterator for ArrivalIter {
 
     fn nth(&mut self, n: usize) -> Option<Arrival> {
         if let ArrivalSource::Even { number } = self.source {
-            return self.next_even(number.saturating_add(self.step.saturating_mul(n as u64)));
+            return self
+                .next_evenly_spaced(number.saturating_add(self.step.saturating_mul(n as u64)));
         }
         for _ in 0..n {
             self.next()?;

@@ -13,10 +13,10 @@
 
 mod bounds;
 mod estimate;
-mod finding;
 mod goal;
 mod growth;
 mod record;
+mod result;
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::formats::named_enum::named;
 
-use bounds::{is_beyond_generator, is_rejected, rate_bounds};
+use bounds::{is_beyond_generator_limit, is_rate_rejected, rate_bounds};
 use estimate::{LoadLineEstimate, OVERLOAD_RATIO};
-pub use finding::{Knee, LimitingFactor, SearchResult, search_result};
 pub use goal::{GoalError, SearchGoal};
-pub use growth::{BacklogGrowth, GROWTH_ERROR};
+pub use growth::{BacklogGrowth, GROWTH_ERROR_PROBABILITY};
 pub use record::{FILE_NAME, SearchRecord};
+pub use result::{Knee, LimitingFactor, SearchResult, search_result};
 
 named! {
     /// The purpose of a trial.
@@ -127,24 +127,24 @@ pub enum SearchStep {
 }
 
 /// Maximum width of the estimate's interval, in multiples of the precision, at which trials narrow it.
-const MAX_NARROWING_WIDTH: f64 = 8.0;
+const MAX_NARROWING_WIDTH_RATIO: f64 = 8.0;
 /// Width to which the estimate is narrowed, as a share of the precision. The rest of the precision is left for the
 /// uncertainty of the confirmation.
-const MAX_NARROWED_WIDTH: f64 = 0.6;
+const TARGET_WIDTH_SHARE: f64 = 0.6;
 /// Probability with which the line lies in the interval that is narrowed, and minimum probability at which a capacity
 /// counts as found.
 const MIN_CONFIDENCE: f64 = 0.9;
 /// A capacity is measured while the queue grows. The trial's rate is this many standard errors above the highest
 /// plausible capacity (the quantile [`CAPACITY_UPPER_QUANTILE`]).
-const LIFT_STANDARD_ERRORS: f64 = 2.0;
+const OVERLOAD_STANDARD_ERRORS: f64 = 2.0;
 const CAPACITY_UPPER_QUANTILE: f64 = 0.9;
 /// Where an overloaded target's throughput is the only hint, its capacity is measured at least this far above that
 /// throughput, relative to the throughput.
-const MIN_THROUGHPUT_LIFT: f64 = 0.03;
+const MIN_OVERLOAD_SHARE: f64 = 0.03;
 /// Minimum probability that the confirmation meets the objectives.
 const MIN_PASS_PROBABILITY: f64 = 0.9;
 /// The same minimum for a rate at which a narrowing trial has already met them.
-const MIN_REPEAT_PROBABILITY: f64 = 0.7;
+const MIN_REPEATED_PASS_PROBABILITY: f64 = 0.7;
 /// A line can't be more precise than this many standard errors of a single trial that takes the whole budget.
 const MAX_PRECISION_STANDARD_ERRORS: f64 = 3.0;
 /// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
@@ -154,15 +154,15 @@ const DEFAULT_TRIAL_OVERHEAD_S: f64 = 1.5;
 /// Minimum length of a confirmation, as a share of its planned length.
 const MIN_CONFIRMATION_LENGTH_SHARE: f64 = 0.6;
 /// Maximum length of a narrowing trial, in multiples of the confirmation's length.
-const MAX_TRIAL_LENGTH_RATIO: f64 = 2.2;
+const MAX_NARROWING_LENGTH_RATIO: f64 = 2.2;
 /// Extra drain time in seconds of a trial above the load line, compared with one below it.
-const EXTRA_DRAIN_S: f64 = 0.5;
+const OVERLOAD_EXTRA_DRAIN_S: f64 = 0.5;
 /// The drain time of a trial predicts that of trials at up to this multiple of its rate.
-const SIMILAR_RATE_RATIO: f64 = 1.3;
+const MAX_SIMILAR_RATE_RATIO: f64 = 1.3;
 /// Factor by which the rate rises while all trials pass.
 const RATE_RISE_FACTOR: f64 = 4.0;
 /// Rates at which the curve should have points, as shares of the load line.
-const CURVE_POINTS: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
+const CURVE_RATE_SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
 /// Minimum relative distance between two points of the curve.
 const MIN_CURVE_POINT_DISTANCE: f64 = 0.04;
 
@@ -170,14 +170,14 @@ const MIN_CURVE_POINT_DISTANCE: f64 = 0.04;
 pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
     let budget = SearchBudget { goal, trials };
     let estimate = LoadLineEstimate::new(goal, trials);
-    let mut found = finding::search_result_with_estimate(goal, trials, estimate.as_ref());
+    let mut found = result::search_result_with_estimate(goal, trials, estimate.as_ref());
     if let Some((purpose, rate)) = most_informative_trial(goal, trials, estimate.as_ref(), &found) {
         // Confirming the current best rate comes before refining it.
         let winner = rate_to_confirm(goal, trials, estimate.as_ref());
         let confirmed = found.confirmed;
         let reserve_s = match winner {
             Some(winner) if purpose != TrialPurpose::Confirm && !confirmed => {
-                budget.min_confirmation_time_s(winner) + EXTRA_DRAIN_S
+                budget.min_confirmation_time_s(winner) + OVERLOAD_EXTRA_DRAIN_S
             }
             _ => 0.0,
         };
@@ -185,18 +185,18 @@ pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
         if budget.trial_time_s(purpose, rate) <= room_s {
             if let (Some(estimate), TrialPurpose::Narrow) = (&estimate, purpose) {
                 let length_s = budget.narrowing_length_s(estimate, rate, room_s);
-                return trial_step(
+                return new_trial_step(
                     purpose,
                     most_informative_rate(goal, trials, estimate, rate, length_s),
                     length_s,
                 );
             }
-            return trial_step(purpose, rate, goal.trial_length_s(purpose, rate));
+            return new_trial_step(purpose, rate, goal.trial_length_s(purpose, rate));
         }
         if let Some(rate) = winner.filter(|_| !confirmed)
             && let Some(length_s) = budget.confirmation_length_s(rate)
         {
-            return trial_step(TrialPurpose::Confirm, rate, length_s);
+            return new_trial_step(TrialPurpose::Confirm, rate, length_s);
         }
         found.budget_spent = true;
         return SearchStep::Done(Box::new(found));
@@ -207,7 +207,7 @@ pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
                 .iter()
                 .any(|t| (t.rate_per_s / rate - 1.0).abs() < MIN_CURVE_POINT_DISTANCE)
         };
-        let missing = CURVE_POINTS
+        let missing = CURVE_RATE_SHARES
             .iter()
             .map(|share| round_rate(goal, line * share))
             .find(|rate| {
@@ -220,7 +220,7 @@ pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
         if let Some(rate) = missing
             && budget.trial_time_s(TrialPurpose::Curve, rate) <= budget.remaining_s()
         {
-            return trial_step(
+            return new_trial_step(
                 TrialPurpose::Curve,
                 rate,
                 goal.trial_length_s(TrialPurpose::Curve, rate),
@@ -230,7 +230,7 @@ pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
     SearchStep::Done(Box::new(found))
 }
 
-fn trial_step(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
+fn new_trial_step(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
     SearchStep::Try {
         purpose,
         rate_per_s,
@@ -253,7 +253,7 @@ impl SearchBudget<'_> {
     fn trial_overhead_s(&self, purpose: TrialPurpose, rate: f64) -> f64 {
         let alike = match purpose {
             TrialPurpose::Confirm => 1.0,
-            _ => SIMILAR_RATE_RATIO,
+            _ => MAX_SIMILAR_RATE_RATIO,
         };
         let alike = self.trials.iter().filter(|t| t.rate_per_s <= alike * rate);
         alike
@@ -297,7 +297,7 @@ impl SearchBudget<'_> {
             .iter()
             .any(|t| t.purpose >= TrialPurpose::Narrow);
         if first
-            || estimate.standard_error(rate * length_s) <= self.goal.precision * MAX_NARROWED_WIDTH
+            || estimate.standard_error(rate * length_s) <= self.goal.precision * TARGET_WIDTH_SHARE
         {
             return length_s;
         }
@@ -305,13 +305,13 @@ impl SearchBudget<'_> {
         let aside_s = asides
             .min_by(f64::total_cmp)
             .unwrap_or(DEFAULT_TRIAL_OVERHEAD_S)
-            + EXTRA_DRAIN_S;
-        let longest_s = (MAX_TRIAL_LENGTH_RATIO * self.goal.confirm_s).max(length_s);
+            + OVERLOAD_EXTRA_DRAIN_S;
+        let longest_s = (MAX_NARROWING_LENGTH_RATIO * self.goal.confirm_s).max(length_s);
         let trials = (room_s / (longest_s + aside_s)).round().max(1.0);
         // A trial above the capacity needs additional time to drain the excess.
         let longer = 1.0
             + (estimate.quantile(CAPACITY_UPPER_QUANTILE) / estimate.quantile(0.5) - 1.0)
-            + LIFT_STANDARD_ERRORS * estimate.standard_error(rate * longest_s);
+            + OVERLOAD_STANDARD_ERRORS * estimate.standard_error(rate * longest_s);
         ((room_s / trials - aside_s) / longer).clamp(length_s, longest_s)
     }
 }
@@ -327,7 +327,7 @@ fn most_informative_trial(
     // A trial that was limited by the generator is repeated once.
     if let Some(last) = trials.last()
         && last.verdict.is_generator_limited()
-        && !is_beyond_generator(trials, last.rate_per_s)
+        && !is_beyond_generator_limit(trials, last.rate_per_s)
     {
         return Some((last.purpose, last.rate_per_s));
     }
@@ -393,13 +393,13 @@ fn most_informative_trial_between(
         && let Some((carried, calls)) = overload_throughput(trials, upper)
         && lower * 0.9 < carried
     {
-        let lift = goal.precision.max(MIN_THROUGHPUT_LIFT) + LIFT_STANDARD_ERRORS / calls.sqrt();
+        let lift = goal.precision.max(MIN_OVERLOAD_SHARE) + OVERLOAD_STANDARD_ERRORS / calls.sqrt();
         return Some((TrialPurpose::Narrow, inside(carried * (1.0 + lift))));
     }
     let width = estimate.width(MIN_CONFIDENCE);
-    if width > goal.precision * MAX_NARROWING_WIDTH
+    if width > goal.precision * MAX_NARROWING_WIDTH_RATIO
         && estimate.capacity_probability() < MIN_CONFIDENCE
-        && upper > lower * (1.0 + goal.precision * MAX_NARROWING_WIDTH)
+        && upper > lower * (1.0 + goal.precision * MAX_NARROWING_WIDTH_RATIO)
     {
         return Some((TrialPurpose::Probe, inside(estimate.quantile(0.5))));
     }
@@ -420,7 +420,7 @@ fn most_informative_trial_between(
     {
         return None;
     }
-    if width <= goal.precision * MAX_NARROWED_WIDTH || spent {
+    if width <= goal.precision * TARGET_WIDTH_SHARE || spent {
         let winner = rate_to_confirm(goal, trials, Some(estimate))?;
         if Some(winner) != found.line_per_s || !found.confirmed {
             return Some((TrialPurpose::Confirm, winner));
@@ -453,7 +453,7 @@ fn most_informative_rate(
     if !measured || estimate.capacity_probability() <= MIN_CONFIDENCE {
         return rate;
     }
-    let lift = estimate.standard_error(rate * length_s) * LIFT_STANDARD_ERRORS;
+    let lift = estimate.standard_error(rate * length_s) * OVERLOAD_STANDARD_ERRORS;
     let lifted =
         (estimate.quantile(CAPACITY_UPPER_QUANTILE) * (1.0 + lift)).min(rate * OVERLOAD_RATIO);
     round_rate(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
@@ -479,7 +479,7 @@ fn rate_to_confirm(
         .map(|i| f64::from(i) * (1.0 + f64::from(i.max(0)) / 20.0))
         .map(|steps| round_rate(goal, middle * (1.0 - step * steps).max(0.0)))
         .filter(|rate| (goal.least_per_s..=goal.most_per_s).contains(rate))
-        .filter(|rate| !is_rejected(trials, *rate))
+        .filter(|rate| !is_rate_rejected(trials, *rate))
         .collect();
     let confirmations = estimate.predict_trials(middle, length_s);
     // If the capacity is measured, it is the line.
@@ -500,7 +500,7 @@ fn rate_to_confirm(
         .find(|rate| passes(rate) >= MIN_PASS_PROBABILITY);
     // If no rate is likely enough, accept a rate that has passed once and may pass again.
     let seen = highest_passed_rate(trials, estimate, &|rate| {
-        passes(rate) >= MIN_REPEAT_PROBABILITY
+        passes(rate) >= MIN_REPEATED_PASS_PROBABILITY
     });
     likely
         .into_iter()
@@ -522,7 +522,7 @@ fn highest_passed_rate(
         .iter()
         .filter(|t| t.purpose >= TrialPurpose::Narrow && t.verdict == TrialVerdict::Met)
         .map(|t| t.rate_per_s)
-        .filter(|rate| *rate <= middle && !is_rejected(trials, *rate) && is_acceptable(rate))
+        .filter(|rate| *rate <= middle && !is_rate_rejected(trials, *rate) && is_acceptable(rate))
         .max_by(f64::total_cmp)
 }
 

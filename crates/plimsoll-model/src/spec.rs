@@ -6,7 +6,7 @@
 //! Where a section also has flags, the types define both: the first paragraph above a key is the help of its flag, and
 //! further paragraphs appear only in the documentation of plans.
 
-mod apply;
+mod address_overrides;
 mod arrivals;
 mod call;
 mod context;
@@ -14,8 +14,8 @@ mod field_value;
 mod file_calls;
 mod files;
 mod find;
+mod flag_overrides;
 mod goodput;
-mod keys;
 mod ladder;
 mod lane_table;
 mod lanes;
@@ -29,9 +29,9 @@ mod proxy;
 mod read;
 mod replay;
 mod resolve;
-mod resolve_entries;
 mod rows;
-mod saving;
+mod saved_plan;
+mod section_keys;
 mod spacing;
 mod steps;
 mod target;
@@ -51,29 +51,31 @@ use serde::{Deserialize, Serialize};
 use crate::formats::units::{self, ByteSize, Period, Rate};
 
 pub use crate::formats::suggest::suggest;
-pub use apply::{apply_flags, apply_flags_to_optional};
+pub use address_overrides::set_target_addresses;
 pub use call::CallSpec;
 pub use context::ResolveContext;
 pub use field_value::MetadataSpec;
 pub use file_calls::generated_file_size;
 pub use find::FindSpec;
+pub use flag_overrides::{apply_flags, apply_flags_to_optional};
 pub use goodput::GoodputSpec;
-pub use keys::struct_keys;
 pub use ladder::{
     CustomProxy, LadderSpec, RungNetwork, RungRoute, RungSecurity, RungSpec, RungTable, TlsLibrary,
     UpstreamTls, register_proxies, renamed_keys,
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use metadata::{CallMetadata, FieldNameRules, MetadataScope, PlanRows, SharedValue};
+pub use metadata::{CallIndependentValue, CallMetadata, FieldNameRules, MetadataScope, PlanRows};
 pub use optional_period::OptionalPeriod;
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
 pub use proxy::parse_proxy;
 pub use read::{read, set_spans};
-pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, resolve_target_url};
-pub use resolve_entries::set_target_addresses;
-pub use saving::plan_secrets;
+pub use resolve::{
+    DEFAULT_DEADLINE, is_valid_field_value, is_visible_ascii, resolve, resolve_target_url,
+};
+pub use saved_plan::plan_secrets;
+pub use section_keys::struct_keys;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
 pub use steps::{URL_KEYS, step_name};
 pub use target::{
@@ -162,7 +164,7 @@ impl Spec {
     fn explicit_deadline(&self) -> Option<OptionalPeriod> {
         let (_, of_call) = self.call.deadline();
         let mut load = self.load.clone();
-        for (protocol, section) in self.call.protocols() {
+        for (protocol, section) in self.call.present_sections() {
             (protocol.apply_defaults)(section, &mut load);
         }
         load.deadline.or(of_call)

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 
-use plimsoll_model::rows::recording::{Recording, RecordingRequest};
+use plimsoll_model::rows::recording::{Recording, RecordingOptions};
 
 const LINES: u64 = 1_000_000;
 /// The most memory by which reading may raise the process's peak: lines of a minute wait to be sorted. Bytes.
@@ -66,7 +66,7 @@ fn peak_bytes() -> u64 {
 
 #[test]
 fn million_lines_are_streamed() {
-    let request = RecordingRequest {
+    let request = RecordingOptions {
         file: PathBuf::from("access.log"),
         format: None,
         time_column: None,
@@ -95,7 +95,7 @@ fn million_lines_are_streamed() {
     assert_eq!(first, [1_000, 2_000, 3_000, 4_000, 5_000]);
     let rows = recording.rows().expect("rows");
     let paths = rows
-        .names()
+        .column_names()
         .iter()
         .position(|name| name == "path")
         .expect("paths");

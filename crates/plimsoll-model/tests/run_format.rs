@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_model::metrics::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::records::record::{RecordedInterval, RequestRecord, StageRecord};
-use plimsoll_model::runs::run::header::{LinkSecurity, LoopKind, PlannedStage};
+use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, PlannedStage};
 use plimsoll_model::runs::run::health::ProblemKind;
 use plimsoll_model::runs::run::{
     CertificateAcceptance, IntervalRecord, KernelMemory, MachineFacts, MachineUse, MemoryPhase,
@@ -41,7 +41,7 @@ fn header() -> RunHeader {
         target: Some("grpcs://localhost:50051".to_owned()),
         protocol: Some("grpc".to_owned()),
         call: Some("score.ScoreService/GetScore".to_owned()),
-        security: Some(LinkSecurity::MutualTls),
+        security: Some(ConnectionSecurity::MutualTls),
         tls: Some(NegotiatedTls {
             version: "TLSv1_3".to_owned(),
             suite: "TLS_AES_256_GCM_SHA384".to_owned(),
@@ -127,25 +127,25 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.stage_mut(stage).pacing.record(15_000);
         if i == 0 {
             recorder.record_pause(stage, 2 * MS, 3);
-            recorder.record_response_low(stage, 4 * MS);
+            recorder.record_response_lower_bound(stage, 4 * MS);
             let record = recorder.stage_mut(stage);
             (record.expired_unsent, record.connections_unused) = (1, 1);
             (record.waited_for_stream, record.waited_for_connection) = (1, 1);
-            recorder.record_cut_off(stage, MS);
+            recorder.record_cut_off_call(stage, MS);
         }
         let address = recorder.address_number(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
-        recorder.count_call_at(address, stage, Outcome::Ok);
-        recorder.count_connection_at(address, stage);
-        recorder.count_connect_failure_at(address, stage);
+        recorder.count_call_at_address(address, stage, Outcome::Ok);
+        recorder.count_connection_to_address(address, stage);
+        recorder.count_connect_failure_to_address(address, stage);
         match i {
             0 => recorder.record_cold_call(&sample, &phases, Some(traced::carrier())),
             _ => recorder.record_sent_call(&sample, Some(traced::carrier())),
         }
         let names = ["log in".to_owned(), "order".to_owned()];
-        recorder.count_step_due(stage, 0, &names);
+        recorder.count_due_step_call(stage, 0, &names);
         recorder.record_step_call(&sample, 0, &names);
     }
-    recorder.add_detail(Outcome::Reset, "connection reset by peer");
+    recorder.add_failure_detail(Outcome::Reset, "connection reset by peer");
     recorder.record_first_message(stage, MS);
     recorder.record_message_gap(stage, 20_000);
     recorder.count_messages_sent(stage, 2);
@@ -153,9 +153,9 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     (record.longest_journey, record.connections_idle_closed) = (4, 1);
     record.connections_first += 1;
     record.connect_failures.add(Outcome::NoPorts, 1);
-    recorder.add_count(stage, Count::TokensReceived, 3);
+    recorder.add_protocol_count(stage, Count::TokensReceived, 3);
     for measure in TimeMeasure::all() {
-        recorder.record_time(stage, measure, MS);
+        recorder.record_protocol_time(stage, measure, MS);
     }
     // A worker's records, as the conductor merges them.
     let mut taken = RecordedInterval::default();

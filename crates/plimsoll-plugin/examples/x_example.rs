@@ -19,7 +19,9 @@ use std::sync::LazyLock;
 
 use plimsoll_plugin::abi::Frame;
 use plimsoll_plugin::debug;
-use plimsoll_plugin::guest::{Decoded, Matches, Out, Plugin, kind, make, sender};
+use plimsoll_plugin::guest::{
+    Decoded, FrameOutput, MatchResult, Plugin, new_frame_kind, parse_frame_kind, sender,
+};
 
 const MAGIC: u8 = b'x';
 const HEARTBEAT: u8 = 0;
@@ -37,11 +39,11 @@ plimsoll_plugin::export!(XExample);
 impl Plugin for XExample {
     const NAME: &'static CStr = c"x_example";
 
-    fn matches(bytes: &[u8], _: u32) -> Matches {
+    fn matches(bytes: &[u8], _: u32) -> MatchResult {
         match bytes.first() {
-            None => Matches::More,
-            Some(&MAGIC) => Matches::Yes,
-            Some(_) => Matches::No,
+            None => MatchResult::More,
+            Some(&MAGIC) => MatchResult::Yes,
+            Some(_) => MatchResult::No,
         }
     }
 
@@ -71,9 +73,9 @@ impl Plugin for XExample {
             payload_at: head as u64,
             payload_length: payload_length.into(),
             kind: match (downcast_ref, direction) {
-                (GOAWAY, _) => kind::GOAWAY,
-                (_, 0) => kind::REQUEST,
-                _ => kind::RESPONSE,
+                (GOAWAY, _) => parse_frame_kind::GOAWAY,
+                (_, 0) => parse_frame_kind::REQUEST,
+                _ => parse_frame_kind::RESPONSE,
             },
             heartbeat: u32::from(downcast_ref == HEARTBEAT),
             timeout_ms: 0,
@@ -98,7 +100,7 @@ impl Plugin for XExample {
         Decoded::Frame(frame)
     }
 
-    fn encode(frame: &[u8], _note: u64, id: u64, out: &mut Out<'_>) -> bool {
+    fn encode(frame: &[u8], _note: u64, id: u64, out: &mut FrameOutput<'_>) -> bool {
         let Ok(id) = u32::try_from(id) else {
             return false;
         };
@@ -121,20 +123,26 @@ impl Plugin for XExample {
         true
     }
 
-    fn make(what: u32, id: u64, _note: u64, payload: &[u8], out: &mut Out<'_>) -> bool {
+    fn make_frame(
+        what: u32,
+        id: u64,
+        _note: u64,
+        payload: &[u8],
+        out: &mut FrameOutput<'_>,
+    ) -> bool {
         let (Ok(id), Ok(length)) = (u32::try_from(id), u32::try_from(payload.len())) else {
             return false;
         };
         // Type, direction, status.
         let (downcast_ref, status) = match what {
-            make::REQUEST => (MESSAGE, None),
-            make::HEARTBEAT => (HEARTBEAT, None),
-            make::RESPONSE => (MESSAGE, Some(0)),
-            make::HEARTBEAT_ACK => (HEARTBEAT, Some(0)),
-            make::BUSY => (MESSAGE, Some(2u16)),
-            make::UNREACHABLE => (MESSAGE, Some(3)),
-            make::TIMEOUT => (MESSAGE, Some(4)),
-            make::CLOSED => (MESSAGE, Some(5)),
+            new_frame_kind::REQUEST => (MESSAGE, None),
+            new_frame_kind::HEARTBEAT => (HEARTBEAT, None),
+            new_frame_kind::RESPONSE => (MESSAGE, Some(0)),
+            new_frame_kind::HEARTBEAT_ACK => (HEARTBEAT, Some(0)),
+            new_frame_kind::BUSY => (MESSAGE, Some(2u16)),
+            new_frame_kind::UNREACHABLE => (MESSAGE, Some(3)),
+            new_frame_kind::TIMEOUT => (MESSAGE, Some(4)),
+            new_frame_kind::CLOSED => (MESSAGE, Some(5)),
             _ => return false,
         };
         out.put(&[MAGIC, downcast_ref, u8::from(status.is_some())]);

@@ -5,17 +5,17 @@
 use std::ffi::c_char;
 
 /// The version of the interface, `PLIMSOLL_CODEC_ABI`.
-pub const VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 1;
 
 /// The only symbol that a plugin exports.
 pub const ENTRY_SYMBOL: &str = "plimsoll_codec";
 
 /// Result codes of functions: `PLIMSOLL_OK` and the codes after it.
-pub mod result {
+pub mod result_code {
     pub const OK: i32 = 0;
     pub const MORE: i32 = 1;
     pub const MALFORMED: i32 = 2;
-    pub const ROOM: i32 = 3;
+    pub const NEEDS_ROOM: i32 = 3;
     pub const NONE: i32 = 4;
     pub const FAILED: i32 = 5;
 }
@@ -27,7 +27,7 @@ pub mod sender {
 }
 
 /// The values of `plimsoll_frame.kind`.
-pub mod kind {
+pub mod parse_frame_kind {
     pub const REQUEST: u32 = 0;
     pub const ONEWAY: u32 = 1;
     pub const RESPONSE: u32 = 2;
@@ -35,7 +35,7 @@ pub mod kind {
 }
 
 /// The kinds of frames that `make` creates: `PLIMSOLL_MAKE_REQUEST` and the constants after it.
-pub mod make {
+pub mod new_frame_kind {
     pub const REQUEST: u32 = 0;
     pub const RESPONSE: u32 = 1;
     pub const HEARTBEAT: u32 = 2;
@@ -47,7 +47,7 @@ pub mod make {
 }
 
 /// Log levels of messages.
-pub mod level {
+pub mod log_level {
     pub const ERROR: u32 = 0;
     pub const WARN: u32 = 1;
     pub const DEBUG: u32 = 2;
@@ -99,7 +99,7 @@ pub type MakeFn = unsafe extern "C" fn(
 /// `struct plimsoll_codec`: a plugin's table of functions.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Table {
+pub struct CodecTable {
     pub abi: u32,
     pub size: u32,
     pub name: *const c_char,
@@ -112,7 +112,7 @@ pub struct Table {
 /// `struct plimsoll_host`: the functions that the host provides to a plugin.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Host {
+pub struct HostTable {
     pub abi: u32,
     pub size: u32,
     pub wants: extern "C" fn(level: u32) -> u32,
@@ -120,7 +120,7 @@ pub struct Host {
 }
 
 /// The type of the function [`ENTRY_SYMBOL`].
-pub type EntryFn = unsafe extern "C" fn(host: *const Host) -> *const Table;
+pub type EntryFn = unsafe extern "C" fn(host: *const HostTable) -> *const CodecTable;
 
 #[cfg(test)]
 mod tests {
@@ -139,30 +139,36 @@ mod tests {
     #[test]
     fn c_header_constants_match_rust() {
         for (name, number) in [
-            ("PLIMSOLL_CODEC_ABI", i64::from(VERSION)),
-            ("PLIMSOLL_OK", result::OK.into()),
-            ("PLIMSOLL_MORE", result::MORE.into()),
-            ("PLIMSOLL_MALFORMED", result::MALFORMED.into()),
-            ("PLIMSOLL_ROOM", result::ROOM.into()),
-            ("PLIMSOLL_NONE", result::NONE.into()),
-            ("PLIMSOLL_FAILED", result::FAILED.into()),
+            ("PLIMSOLL_CODEC_ABI", i64::from(ABI_VERSION)),
+            ("PLIMSOLL_OK", result_code::OK.into()),
+            ("PLIMSOLL_MORE", result_code::MORE.into()),
+            ("PLIMSOLL_MALFORMED", result_code::MALFORMED.into()),
+            ("PLIMSOLL_ROOM", result_code::NEEDS_ROOM.into()),
+            ("PLIMSOLL_NONE", result_code::NONE.into()),
+            ("PLIMSOLL_FAILED", result_code::FAILED.into()),
             ("PLIMSOLL_CLIENT", sender::CLIENT.into()),
             ("PLIMSOLL_SERVER", sender::SERVER.into()),
-            ("PLIMSOLL_REQUEST", kind::REQUEST.into()),
-            ("PLIMSOLL_ONEWAY", kind::ONEWAY.into()),
-            ("PLIMSOLL_RESPONSE", kind::RESPONSE.into()),
-            ("PLIMSOLL_GOAWAY", kind::GOAWAY.into()),
-            ("PLIMSOLL_MAKE_REQUEST", make::REQUEST.into()),
-            ("PLIMSOLL_MAKE_RESPONSE", make::RESPONSE.into()),
-            ("PLIMSOLL_MAKE_HEARTBEAT", make::HEARTBEAT.into()),
-            ("PLIMSOLL_MAKE_HEARTBEAT_ACK", make::HEARTBEAT_ACK.into()),
-            ("PLIMSOLL_MAKE_BUSY", make::BUSY.into()),
-            ("PLIMSOLL_MAKE_UNREACHABLE", make::UNREACHABLE.into()),
-            ("PLIMSOLL_MAKE_TIMEOUT", make::TIMEOUT.into()),
-            ("PLIMSOLL_MAKE_CLOSED", make::CLOSED.into()),
-            ("PLIMSOLL_ERROR", level::ERROR.into()),
-            ("PLIMSOLL_WARN", level::WARN.into()),
-            ("PLIMSOLL_DEBUG", level::DEBUG.into()),
+            ("PLIMSOLL_REQUEST", parse_frame_kind::REQUEST.into()),
+            ("PLIMSOLL_ONEWAY", parse_frame_kind::ONEWAY.into()),
+            ("PLIMSOLL_RESPONSE", parse_frame_kind::RESPONSE.into()),
+            ("PLIMSOLL_GOAWAY", parse_frame_kind::GOAWAY.into()),
+            ("PLIMSOLL_MAKE_REQUEST", new_frame_kind::REQUEST.into()),
+            ("PLIMSOLL_MAKE_RESPONSE", new_frame_kind::RESPONSE.into()),
+            ("PLIMSOLL_MAKE_HEARTBEAT", new_frame_kind::HEARTBEAT.into()),
+            (
+                "PLIMSOLL_MAKE_HEARTBEAT_ACK",
+                new_frame_kind::HEARTBEAT_ACK.into(),
+            ),
+            ("PLIMSOLL_MAKE_BUSY", new_frame_kind::BUSY.into()),
+            (
+                "PLIMSOLL_MAKE_UNREACHABLE",
+                new_frame_kind::UNREACHABLE.into(),
+            ),
+            ("PLIMSOLL_MAKE_TIMEOUT", new_frame_kind::TIMEOUT.into()),
+            ("PLIMSOLL_MAKE_CLOSED", new_frame_kind::CLOSED.into()),
+            ("PLIMSOLL_ERROR", log_level::ERROR.into()),
+            ("PLIMSOLL_WARN", log_level::WARN.into()),
+            ("PLIMSOLL_DEBUG", log_level::DEBUG.into()),
         ] {
             assert_eq!(defined(name), number, "{name}");
         }

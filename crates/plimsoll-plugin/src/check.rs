@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::abi::{self, kind as kinds, result};
+use crate::abi::{self, parse_frame_kind as kinds, result_code};
 use crate::frame::{DecodeResult, Frame, FrameKind, Match};
 
 /// The reason why a connection cannot continue: a fault of the peer or of the plugin.
@@ -79,10 +79,10 @@ impl CodecFault {
 
 /// Returns the fault for a result code other than success.
 #[cold]
-fn result_fault(function: &'static str, result: i32) -> CodecFault {
+fn fault_from_result(function: &'static str, result: i32) -> CodecFault {
     match result {
-        result::MALFORMED => CodecFault::Malformed,
-        result::FAILED => CodecFault::Failed,
+        result_code::MALFORMED => CodecFault::Malformed,
+        result_code::FAILED => CodecFault::Failed,
         result => CodecFault::Result { function, result },
     }
 }
@@ -93,10 +93,10 @@ fn result_fault(function: &'static str, result: i32) -> CodecFault {
 /// Returns an error if the code is not allowed for `match`.
 pub fn check_match(result: i32) -> Result<Match, CodecFault> {
     match result {
-        result::OK => Ok(Match::Yes),
-        result::MORE => Ok(Match::More),
-        result::MALFORMED => Ok(Match::No),
-        result => Err(result_fault("match", result)),
+        result_code::OK => Ok(Match::Yes),
+        result_code::MORE => Ok(Match::More),
+        result_code::MALFORMED => Ok(Match::No),
+        result => Err(fault_from_result("match", result)),
     }
 }
 
@@ -112,20 +112,20 @@ pub fn check_decode(
     limit: usize,
 ) -> Result<DecodeResult, CodecFault> {
     match result {
-        result::OK => check_complete(frame, given, limit).map(DecodeResult::Frame),
-        result::MORE => check_incomplete(frame, given, limit),
-        result => Err(result_fault("decode", result)),
+        result_code::OK => check_complete_frame(frame, given, limit).map(DecodeResult::Frame),
+        result_code::MORE => check_incomplete_frame(frame, given, limit),
+        result => Err(fault_from_result("decode", result)),
     }
 }
 
-fn check_incomplete(
+fn check_incomplete_frame(
     frame: &abi::Frame,
     given: usize,
     limit: usize,
 ) -> Result<DecodeResult, CodecFault> {
     let needed = frame.length;
     if needed > limit as u64 || given >= limit {
-        return Err(too_long(frame, given, limit));
+        return Err(frame_too_long_fault(frame, given, limit));
     }
     if needed == 0 {
         return Ok(DecodeResult::More(None));
@@ -138,7 +138,11 @@ fn check_incomplete(
 }
 
 #[inline]
-fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, CodecFault> {
+fn check_complete_frame(
+    frame: &abi::Frame,
+    given: usize,
+    limit: usize,
+) -> Result<Frame, CodecFault> {
     if frame.length == 0 {
         return Err(CodecFault::Empty);
     }
@@ -149,7 +153,7 @@ fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Fram
         });
     }
     if frame.length > limit as u64 {
-        return Err(too_long(frame, given, limit));
+        return Err(frame_too_long_fault(frame, given, limit));
     }
     let payload_end = frame.payload_at.checked_add(frame.payload_length);
     if payload_end.is_none_or(|end| end > frame.length) {
@@ -165,16 +169,16 @@ fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Fram
         length: frame.length as usize,
         id: frame.id,
         note: frame.note,
-        kind: frame_kind(frame)?,
+        kind: parse_frame_kind(frame)?,
         payload: payload_at..payload_at + frame.payload_length as usize,
     })
 }
 
 /// Returns the fault for a frame over the limit. The request can be answered only if both its id and its length are
 /// known.
-fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
+fn frame_too_long_fault(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
     let is_known = frame.id != 0 && frame.length >= given.min(limit) as u64;
-    let head = frame_kind(frame)
+    let head = parse_frame_kind(frame)
         .ok()
         .filter(|_| is_known)
         .map(|kind| PartialFrame {
@@ -190,7 +194,7 @@ fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
 }
 
 #[inline]
-fn frame_kind(frame: &abi::Frame) -> Result<FrameKind, CodecFault> {
+fn parse_frame_kind(frame: &abi::Frame) -> Result<FrameKind, CodecFault> {
     let heartbeat = match frame.heartbeat {
         0 => false,
         1 => true,
@@ -236,21 +240,23 @@ pub fn check_write(
     most: usize,
 ) -> Result<WriteResult, CodecFault> {
     match result {
-        result::OK if length == 0 => Err(CodecFault::Empty),
-        result::OK if length > room as u64 => Err(CodecFault::Written {
+        result_code::OK if length == 0 => Err(CodecFault::Empty),
+        result_code::OK if length > room as u64 => Err(CodecFault::Written {
             function,
             length,
             room,
         }),
-        result::OK => Ok(WriteResult::Bytes(length as usize)),
-        result::ROOM if length <= room as u64 || length > most as u64 => Err(CodecFault::Room {
-            function,
-            needed: length,
-            room: most,
-        }),
-        result::ROOM => Ok(WriteResult::TooSmall(length as usize)),
-        result::NONE if function == "make" => Ok(WriteResult::Nothing),
-        result => Err(result_fault(function, result)),
+        result_code::OK => Ok(WriteResult::Bytes(length as usize)),
+        result_code::NEEDS_ROOM if length <= room as u64 || length > most as u64 => {
+            Err(CodecFault::Room {
+                function,
+                needed: length,
+                room: most,
+            })
+        }
+        result_code::NEEDS_ROOM => Ok(WriteResult::TooSmall(length as usize)),
+        result_code::NONE if function == "make" => Ok(WriteResult::Nothing),
+        result => Err(fault_from_result(function, result)),
     }
 }
 

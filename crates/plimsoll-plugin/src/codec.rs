@@ -7,7 +7,7 @@ use crate::abi;
 use crate::boundary::guest::{self, Plugin};
 use crate::boundary::host::{LoadError, PluginFunctions};
 use crate::check::{self, CodecFault, WriteResult};
-use crate::frame::{DecodeResult, MakeKind, Match, SenderRole};
+use crate::frame::{DecodeResult, Match, NewFrameKind, SenderRole};
 
 /// The default maximum length of a frame: 16 MiB.
 pub const DEFAULT_MAX_FRAME_BYTES: usize = 16 << 20;
@@ -104,16 +104,17 @@ impl Codec {
     ///
     /// # Errors
     /// Returns an error if the plugin fails; nothing is then appended.
-    pub fn make(
+    pub fn make_frame(
         &self,
-        what: MakeKind,
+        what: NewFrameKind,
         id: u64,
         note: u64,
         payload: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, CodecFault> {
         append_frame("make", payload.len(), out, |room| {
-            self.functions.make(what as u32, id, note, payload, room)
+            self.functions
+                .make_frame(what as u32, id, note, payload, room)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::abi;
 
-pub use crate::boundary::guest::Matches as Match;
+pub use crate::boundary::guest::MatchResult as Match;
 
 /// The sender of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,21 +68,21 @@ pub enum DecodeResult {
 /// A kind of frame that a plugin can create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum MakeKind {
+pub enum NewFrameKind {
     /// A request with a payload.
-    Request = abi::make::REQUEST,
+    Request = abi::new_frame_kind::REQUEST,
     /// A successful answer with a payload.
-    Response = abi::make::RESPONSE,
+    Response = abi::new_frame_kind::RESPONSE,
     /// A heartbeat.
-    Heartbeat = abi::make::HEARTBEAT,
+    Heartbeat = abi::new_frame_kind::HEARTBEAT,
     /// The answer to a heartbeat.
-    HeartbeatAck = abi::make::HEARTBEAT_ACK,
+    HeartbeatAck = abi::new_frame_kind::HEARTBEAT_ACK,
     /// An error answer: the server has no capacity for the request.
-    Busy = abi::make::BUSY,
+    Busy = abi::new_frame_kind::BUSY,
     /// An error answer: no upstream is available for the request.
-    Unreachable = abi::make::UNREACHABLE,
+    Unreachable = abi::new_frame_kind::UNREACHABLE,
     /// An error answer: the request timed out.
-    Timeout = abi::make::TIMEOUT,
+    Timeout = abi::new_frame_kind::TIMEOUT,
     /// An error answer: the upstream connection ended before the answer arrived.
-    Closed = abi::make::CLOSED,
+    Closed = abi::new_frame_kind::CLOSED,
 }

@@ -27,4 +27,4 @@ pub use check::{CodecFault, PartialFrame};
 #[cfg(feature = "host")]
 pub use codec::{Codec, DEFAULT_MAX_FRAME_BYTES};
 #[cfg(feature = "host")]
-pub use frame::{DecodeResult, Frame, FrameKind, MakeKind, Match, SenderRole};
+pub use frame::{DecodeResult, Frame, FrameKind, Match, NewFrameKind, SenderRole};

@@ -9,10 +9,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
+use plimsoll_plugin::guest::{self, FrameOutput, MatchResult, Plugin};
 use plimsoll_plugin::{
-    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, MakeKind, Match,
-    PartialFrame, SenderRole,
+    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, Match,
+    NewFrameKind, PartialFrame, SenderRole,
 };
 use proptest::prelude::*;
 
@@ -20,9 +20,9 @@ fn load(path: &Path) -> Codec {
     Codec::load(path).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn made(codec: &Codec, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
+fn made(codec: &Codec, what: NewFrameKind, id: u64, payload: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
-    assert_eq!(codec.make(what, id, 0, payload, &mut wire), Ok(true));
+    assert_eq!(codec.make_frame(what, id, 0, payload, &mut wire), Ok(true));
     wire
 }
 
@@ -46,7 +46,7 @@ fn assert_speaks_x_example(codec: &Codec) {
     }
 
     let hello = b"x\x01\0\0\0\0\x07\0\0\0\x0bHello World";
-    assert_eq!(made(codec, MakeKind::Request, 7, b"Hello World"), hello);
+    assert_eq!(made(codec, NewFrameKind::Request, 7, b"Hello World"), hello);
     let seen = frame(codec, hello, SenderRole::Client);
     assert_eq!((seen.length, seen.id), (hello.len(), 7));
     assert_eq!(seen.kind, FrameKind::Request { timeout: None });
@@ -64,9 +64,14 @@ fn assert_speaks_x_example(codec: &Codec) {
     }
 
     // Several frames follow each other, and each is found after the previous one.
-    let mut wire = made(codec, MakeKind::Response, 1, b"");
-    wire.extend(made(codec, MakeKind::Response, u32::MAX.into(), b"second"));
-    wire.extend(made(codec, MakeKind::HeartbeatAck, 3, b""));
+    let mut wire = made(codec, NewFrameKind::Response, 1, b"");
+    wire.extend(made(
+        codec,
+        NewFrameKind::Response,
+        u32::MAX.into(),
+        b"second",
+    ));
+    wire.extend(made(codec, NewFrameKind::HeartbeatAck, 3, b""));
     let (mut at, mut seen) = (0, Vec::new());
     while at < wire.len() {
         let next = frame(codec, &wire[at..], SenderRole::Server);
@@ -95,13 +100,13 @@ fn assert_speaks_x_example(codec: &Codec) {
         renumbered,
         b"beforex\x01\0\x01\x02\x03\x04\0\0\0\x0bHello World"
     );
-    let answer = made(codec, MakeKind::Response, 5, &vec![b'a'; 100_000]);
+    let answer = made(codec, NewFrameKind::Response, 5, &vec![b'a'; 100_000]);
     let mut renumbered = Vec::new();
     codec.encode(&answer, 0, 9, &mut renumbered).unwrap();
     assert_eq!(frame(codec, &renumbered, SenderRole::Server).id, 9);
     assert_eq!(renumbered[7..], answer[7..]);
 
-    let beat = made(codec, MakeKind::Heartbeat, 11, b"");
+    let beat = made(codec, NewFrameKind::Heartbeat, 11, b"");
     let seen = frame(codec, &beat, SenderRole::Client);
     assert_eq!((seen.id, seen.kind), (11, FrameKind::Heartbeat));
     let goaway = b"x\x02\0\0\0\0\x01\0\0\0\0";
@@ -110,10 +115,10 @@ fn assert_speaks_x_example(codec: &Codec) {
         FrameKind::GoAway
     );
     for (what, status) in [
-        (MakeKind::Busy, 2),
-        (MakeKind::Unreachable, 3),
-        (MakeKind::Timeout, 4),
-        (MakeKind::Closed, 5),
+        (NewFrameKind::Busy, 2),
+        (NewFrameKind::Unreachable, 3),
+        (NewFrameKind::Timeout, 4),
+        (NewFrameKind::Closed, 5),
     ] {
         let refused = made(codec, what, 12, b"");
         let seen = frame(codec, &refused, SenderRole::Server);
@@ -173,7 +178,7 @@ fn documented_plugin_compiles_and_works() {
     let made_of = built::build_c(&path, folder.path(), "ten_minutes.so", &[]);
     let codec = load(&made_of);
     assert_eq!(codec.name(), "ten_minutes");
-    let request = made(&codec, MakeKind::Request, 3, b"hello");
+    let request = made(&codec, NewFrameKind::Request, 3, b"hello");
     assert_eq!(request, b"\0\0\0\0\x03\0\0\0\x05hello");
     for end in 0..request.len() {
         let more = codec.decode(&request[..end], SenderRole::Client, DEFAULT_MAX_FRAME_BYTES);
@@ -184,7 +189,7 @@ fn documented_plugin_compiles_and_works() {
     }
     let mut wire = Vec::new();
     codec.encode(&request, 0, 70_000, &mut wire).unwrap();
-    wire.extend(made(&codec, MakeKind::HeartbeatAck, 4, b""));
+    wire.extend(made(&codec, NewFrameKind::HeartbeatAck, 4, b""));
     let first = frame(&codec, &wire, SenderRole::Client);
     assert_eq!(
         (first.id, first.kind),
@@ -192,7 +197,10 @@ fn documented_plugin_compiles_and_works() {
     );
     let second = frame(&codec, &wire[first.length..], SenderRole::Server);
     assert_eq!((second.id, second.kind), (4, FrameKind::HeartbeatAck));
-    assert_eq!(codec.make(MakeKind::Busy, 1, 0, b"", &mut wire), Ok(false));
+    assert_eq!(
+        codec.make_frame(NewFrameKind::Busy, 1, 0, b"", &mut wire),
+        Ok(false)
+    );
     assert_eq!(codec.matches(b"GET /", SenderRole::Client), Ok(Match::No));
 }
 
@@ -260,7 +268,7 @@ struct PanickingPlugin;
 impl Plugin for PanickingPlugin {
     const NAME: &'static CStr = c"panics";
 
-    fn matches(_: &[u8], _: u32) -> Matches {
+    fn matches(_: &[u8], _: u32) -> MatchResult {
         panic!("match")
     }
 
@@ -268,12 +276,12 @@ impl Plugin for PanickingPlugin {
         panic!("decode of {}", bytes[bytes.len()])
     }
 
-    fn encode(_: &[u8], _: u64, _: u64, out: &mut Out<'_>) -> bool {
+    fn encode(_: &[u8], _: u64, _: u64, out: &mut FrameOutput<'_>) -> bool {
         out.put(b"half of it");
         panic!("encode")
     }
 
-    fn make(_: u32, _: u64, _: u64, _: &[u8], _: &mut Out<'_>) -> bool {
+    fn make_frame(_: u32, _: u64, _: u64, _: &[u8], _: &mut FrameOutput<'_>) -> bool {
         panic!("make")
     }
 }
@@ -292,7 +300,7 @@ fn plugin_panic_becomes_fault() {
     );
     assert_eq!(codec.encode(b"x", 0, 1, &mut out), Err(CodecFault::Failed));
     assert_eq!(
-        codec.make(MakeKind::Busy, 1, 0, b"", &mut out),
+        codec.make_frame(NewFrameKind::Busy, 1, 0, b"", &mut out),
         Err(CodecFault::Failed)
     );
     assert_eq!(out, b"before");
@@ -343,7 +351,7 @@ fn nonsensical_plugin_results_are_rejected() {
             Err(_) => prop_assert_eq!(out.len(), 6),
         }
         let had = out.len();
-        match codec.make(MakeKind::Busy, 1, 0, &wire, &mut out) {
+        match codec.make_frame(NewFrameKind::Busy, 1, 0, &wire, &mut out) {
             Ok(true) => prop_assert_eq!(out.len(), had + claimed),
             Ok(false) | Err(_) => prop_assert_eq!(out.len(), had),
         }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
 use plimsoll_model::Time;
-use plimsoll_model::rows::template::{RowOrder, Variation, VaryingMessages};
+use plimsoll_model::rows::template::{RowOrder, VariationSettings, VaryingMessages};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::schema::Schema;
 use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};
@@ -105,7 +105,7 @@ fn protocol(json: &str) -> GrpcProtocol {
         method: method.path(),
         message: requests.messages[0].clone(),
         varying: (!requests.varying.is_empty()).then(|| VaryingMessages {
-            variation: Variation::new(1, 100, 0, RowOrder::RoundRobin),
+            variation: VariationSettings::new(1, 100, 0, RowOrder::RoundRobin),
             messages: requests.varying,
         }),
         max_message: 1 << 22,

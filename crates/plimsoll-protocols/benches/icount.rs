@@ -15,7 +15,7 @@ use plimsoll_engine::transport::address::Address;
 use plimsoll_engine::transport::network::{
     LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WakeTime,
 };
-use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
+use plimsoll_engine::worker::{StopUrgency, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage, Shard};
 use plimsoll_model::records::record::RecordedInterval;
@@ -157,8 +157,8 @@ struct Alone {
 }
 
 impl WorkerControl for Alone {
-    fn stop_level(&self) -> StopLevel {
-        StopLevel::Run
+    fn stop_urgency(&self) -> StopUrgency {
+        StopUrgency::Run
     }
     fn start_time(&self) -> Option<Time> {
         self.start
@@ -202,11 +202,11 @@ fn run<P: Protocol>(
     let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), 1);
     let mut worker = Worker::new(share, network, Arc::new(protocol), None);
     let mut alone = Alone::default();
-    worker.establish(&mut alone)?;
+    worker.establish_connections(&mut alone)?;
     let start = START.plus_nanos(1_000_000_000);
     alone.start = Some(start);
     worker.run(start, &mut alone)?;
-    Ok(alone.total.stage_mut(0).ok())
+    Ok(alone.total.stage_mut(0).ok_calls())
 }
 
 fn grpc() -> io::Result<GrpcProtocol> {

@@ -58,7 +58,12 @@ pub trait FrameFormat: Debug {
     ///
     /// # Errors
     /// Returns the outcome of the call if its request can't be written; nothing is appended then.
-    fn request(&self, id: u32, waited: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome>;
+    fn write_request(
+        &self,
+        id: u32,
+        waited: Option<Duration>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Outcome>;
 
     /// Parses the frame at the beginning of `bytes`, and returns it with its length; `None` if it is incomplete.
     ///
@@ -93,13 +98,17 @@ pub trait FrameFormat: Debug {
     ///
     /// # Errors
     /// When the response can't be written.
-    fn respond(&self, asking: &Self::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
+    fn write_response(
+        &self,
+        asking: &Self::Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError>;
 
     /// Appends a heartbeat.
     ///
     /// # Errors
     /// When the heartbeat can't be written.
-    fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
+    fn write_heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
 }
 
 /// The purpose of a frame from the server.
@@ -156,7 +165,7 @@ impl<F: FrameFormat> FramedDriver<F> {
     }
 
     /// Stops accepting calls.
-    fn drain(&mut self) {
+    fn start_draining(&mut self) {
         self.state = self.state.max(FramedState::Draining);
     }
 
@@ -172,7 +181,7 @@ impl<F: FrameFormat> FramedDriver<F> {
         } else {
             self.calls.insert(call)
         };
-        match self.format.request(id, waited, out) {
+        match self.format.write_request(id, waited, out) {
             Ok(()) if oneway => self.unreported.push((call, Outcome::Ok)),
             Ok(()) => {}
             // This request was written successfully when the run was prepared, so the format has failed: the
@@ -180,7 +189,7 @@ impl<F: FrameFormat> FramedDriver<F> {
             Err(outcome) => {
                 self.calls.take(id);
                 self.unreported.push((call, outcome));
-                self.drain();
+                self.start_draining();
             }
         }
     }
@@ -287,32 +296,32 @@ impl<F: FrameFormat> FramedDriver<F> {
     ) -> Result<(), ProtocolError> {
         match F::frame_purpose(frame) {
             FramePurpose::HeartbeatAck(id) => self.heartbeats.on_answered(id),
-            FramePurpose::GoAway => self.drain(),
-            FramePurpose::NeedsResponse => return self.format.respond(frame, out),
+            FramePurpose::GoAway => self.start_draining(),
+            FramePurpose::NeedsResponse => return self.format.write_response(frame, out),
             FramePurpose::Answer(_) | FramePurpose::Other => {}
         }
         Ok(())
     }
 
-    fn report_ended(&mut self, events: &mut Vec<Event>) {
+    fn report_ended_calls(&mut self, events: &mut Vec<Event>) {
         let (bytes_sent, first) = (self.request_bytes, events.len());
         let over = self.unreported.drain(..);
-        events.extend(over.map(|(call, outcome)| unanswered_event(call, outcome, bytes_sent)));
-        self.count_unanswered(first, events);
+        events.extend(over.map(|(call, outcome)| unanswered_call_event(call, outcome, bytes_sent)));
+        self.add_unanswered_content(first, events);
     }
 
     /// Adds the content bytes of calls that ended without a response. The ends of these calls are in `events`, from
     /// index `first` on.
-    fn count_unanswered(&mut self, first: usize, events: &mut Vec<Event>) {
+    fn add_unanswered_content(&mut self, first: usize, events: &mut Vec<Event>) {
         let each = self.format.content_bytes(None);
         self.content_bytes += each * (events.len() - first) as u64;
-        self.report_contents(first, events);
+        self.report_content_bytes(first, events);
     }
 
     /// Reports content bytes in one event for all calls whose ends are in `events` from index `first` on: an event
     /// for each call would cost more than the rest of its processing.
     #[inline]
-    fn report_contents(&mut self, first: usize, events: &mut Vec<Event>) {
+    fn report_content_bytes(&mut self, first: usize, events: &mut Vec<Event>) {
         if self.content_bytes == 0 {
             return;
         }
@@ -343,7 +352,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         if self.state != FramedState::Ready {
             return 0;
         }
-        let taken = self.calls.open_count() as usize + self.unreported.len();
+        let taken = self.calls.in_flight_count() as usize + self.unreported.len();
         (self.in_flight as usize).saturating_sub(taken)
     }
 
@@ -390,13 +399,13 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         self.heartbeats.on_activity(now);
         let first = events.len();
         let received = self.receive_frames(bytes, now, out, events);
-        self.report_contents(first, events);
+        self.report_content_bytes(first, events);
         received.inspect_err(|_| self.state = FramedState::Failed)
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.report_ended(events);
-        let when = match (&self.partial[..], self.calls.open_count()) {
+        self.report_ended_calls(events);
+        let when = match (&self.partial[..], self.calls.in_flight_count()) {
             ([], 0) => return Ok(()),
             ([], open) => format!("with {open} calls in flight"),
             _ => "in the middle of a frame".to_owned(),
@@ -408,26 +417,26 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
     }
 
     #[inline]
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         if !self.unreported.is_empty() {
             return Some(self.heartbeats.last_active());
         }
         self.heartbeats.deadline(self.state == FramedState::Ready)
     }
 
-    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if let Some((_, outcome)) = self.unreported.iter().find(|(_, outcome)| !outcome.is_ok()) {
             let why = || Some(format!("{} could not write a request", self.format.name()));
             report_failure_text(&mut self.details_reported, *outcome, why, events);
         }
-        self.report_ended(events);
-        match self.heartbeats.expire(now) {
+        self.report_ended_calls(events);
+        match self.heartbeats.on_deadline(now) {
             HeartbeatAction::SendHeartbeat if self.state == FramedState::Ready => {
                 let id = self.calls.new_id();
-                match self.format.heartbeat(id, out) {
+                match self.format.write_heartbeat(id, out) {
                     Ok(()) => self.heartbeats.on_sent(id, now),
                     Err(error) => {
-                        self.drain();
+                        self.start_draining();
                         let why = || Some(error.detail);
                         report_failure_text(&mut self.details_reported, error.outcome, why, events);
                     }
@@ -435,7 +444,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
             }
             HeartbeatAction::Nothing | HeartbeatAction::SendHeartbeat => {}
             HeartbeatAction::GiveUp => {
-                self.drain();
+                self.start_draining();
                 let why = || {
                     Some(format!(
                         "{MAX_MISSED_HEARTBEATS} heartbeats in a row were not answered"
@@ -448,11 +457,11 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.state = FramedState::Failed;
-        self.report_ended(events);
+        self.report_ended_calls(events);
         let (bytes_sent, first) = (self.request_bytes, events.len());
         let open = self.calls.drain();
-        events.extend(open.map(|call| unanswered_event(call, outcome, bytes_sent)));
-        self.count_unanswered(first, events);
+        events.extend(open.map(|call| unanswered_call_event(call, outcome, bytes_sent)));
+        self.add_unanswered_content(first, events);
         self.partial = Vec::new();
     }
 
@@ -477,7 +486,7 @@ fn report_failure_text(
     }
 }
 
-fn unanswered_event(call: CallId, outcome: Outcome, bytes_sent: u32) -> Event {
+fn unanswered_call_event(call: CallId, outcome: Outcome, bytes_sent: u32) -> Event {
     Event::Done(CompletedCall {
         call,
         outcome,

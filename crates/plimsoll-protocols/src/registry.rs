@@ -18,13 +18,13 @@ use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, SocketStepSpec, WsFlags};
 use crate::interface::foreign::command_lines::{LineTool, TARGET_PLACEHOLDER, TranslatedLine};
-pub use crate::interface::foreign::command_lines::{OwnFlag, OwnFlagLookup};
+pub use crate::interface::foreign::command_lines::{PlimsollFlag, PlimsollFlagLookup};
 use crate::interface::protocol_module::ProtocolVtable;
 pub use crate::interface::protocol_module::{
     CommandEntry, EnvLookup, ExportSummary, ExportTarget, ForeignFormat, ForeignFormatError,
     LocalFolder, PlanImportRequest, PlanImportResult, PlanSource, PrepareError, PrepareRequest,
     PreparedLoad, ProtocolCommand, ProtocolModule, RequestError, ServerUnreachable, UsageError,
-    key_flags, load_with_driver,
+    load_with_driver, pair_keys_with_flags,
 };
 use crate::interface::relayed::{
     CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender, RelayMode,
@@ -41,46 +41,47 @@ use plimsoll_serving::reference::ServerEntry;
 
 /// All protocols, in the order in which messages list them.
 static PROTOCOL_VTABLES: [ProtocolVtable; 7] = [
-    ProtocolVtable::of::<GrpcSpec>(),
-    ProtocolVtable::of::<HttpSpec>(),
-    ProtocolVtable::of::<SessionSection>(),
-    ProtocolVtable::of::<BoltOptions>(),
-    ProtocolVtable::of::<HoldOptions>(),
-    ProtocolVtable::of::<PluginOptions>(),
-    ProtocolVtable::of::<FetchOptions>(),
+    ProtocolVtable::new::<GrpcSpec>(),
+    ProtocolVtable::new::<HttpSpec>(),
+    ProtocolVtable::new::<SessionSection>(),
+    ProtocolVtable::new::<BoltOptions>(),
+    ProtocolVtable::new::<HoldOptions>(),
+    ProtocolVtable::new::<PluginOptions>(),
+    ProtocolVtable::new::<FetchOptions>(),
 ];
 
 /// The load commands, in the order in which the help lists them.
 pub static COMMAND_ENTRIES: [CommandEntry; 9] = [
-    CommandEntry::of::<GrpcCommand>(),
-    CommandEntry::of::<BoltFlags>(),
-    CommandEntry::of::<HoldFlags>(),
-    CommandEntry::of::<PluginFlags>(),
-    CommandEntry::of::<FetchFlags>(),
-    CommandEntry::of::<HttpFlags>(),
-    CommandEntry::of::<LlmFlags>(),
-    CommandEntry::of::<WsFlags>(),
-    CommandEntry::of::<SessionFlags>(),
+    CommandEntry::new::<GrpcCommand>(),
+    CommandEntry::new::<BoltFlags>(),
+    CommandEntry::new::<HoldFlags>(),
+    CommandEntry::new::<PluginFlags>(),
+    CommandEntry::new::<FetchFlags>(),
+    CommandEntry::new::<HttpFlags>(),
+    CommandEntry::new::<LlmFlags>(),
+    CommandEntry::new::<WsFlags>(),
+    CommandEntry::new::<SessionFlags>(),
 ];
 
 /// The reference servers, in the order in which the help lists their commands.
 #[cfg(feature = "targets")]
 pub static REFERENCE_SERVERS: [ServerEntry; 10] = [
-    ServerEntry::of::<crate::grpc::target::score::ScoreOptions>(),
-    ServerEntry::of::<crate::grpc::target::orders::OrdersOptions>(),
-    ServerEntry::of::<crate::grpc::target::echo::EchoOptions>(),
-    ServerEntry::of::<crate::grpc::target::fast::FastOptions>(),
-    ServerEntry::of::<crate::grpc::target::known::KnownOptions>(),
-    ServerEntry::of::<crate::bolt::target::BoltOptions>(),
-    ServerEntry::of::<crate::http::target::HttpOptions>(),
-    ServerEntry::of::<crate::fetch::target::FilesOptions>(),
-    ServerEntry::of::<crate::hold::target::HoldOptions>(),
-    ServerEntry::of::<crate::plugin::target::PluginOptions>(),
+    ServerEntry::new::<crate::grpc::target::score::ScoreOptions>(),
+    ServerEntry::new::<crate::grpc::target::orders::OrdersOptions>(),
+    ServerEntry::new::<crate::grpc::target::echo::EchoOptions>(),
+    ServerEntry::new::<crate::grpc::target::fast::FastOptions>(),
+    ServerEntry::new::<crate::grpc::target::known::KnownOptions>(),
+    ServerEntry::new::<crate::bolt::target::BoltOptions>(),
+    ServerEntry::new::<crate::http::target::HttpOptions>(),
+    ServerEntry::new::<crate::fetch::target::FilesOptions>(),
+    ServerEntry::new::<crate::hold::target::HoldOptions>(),
+    ServerEntry::new::<crate::plugin::target::PluginOptions>(),
 ];
 
 /// Commands of `plimsoll check` that test a server by making every kind of call.
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub static LINK_CHECKS: [QueryCommand; 1] = [QueryCommand::of::<grpc::query_commands::EchoFlags>()];
+pub static SERVER_CHECKS: [QueryCommand; 1] =
+    [QueryCommand::new::<grpc::query_commands::EchoFlags>()];
 
 /// The protocols that relays support, in the order in which messages list them.
 pub static RELAYED_PROTOCOLS: [RelayProtocol<RelayCodec>; 4] = [
@@ -116,7 +117,7 @@ static STEP_MODULES: [StepModule; 3] = [
 ];
 
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
-pub fn register() {
+pub fn register_protocols() {
     journey::register(&STEP_MODULES);
     spec::register(PROTOCOL_VTABLES.iter().map(|kind| kind.protocol));
 }
@@ -164,20 +165,20 @@ impl ForeignLine<'_> {
     }
 }
 
-fn line_tools() -> impl Iterator<Item = (&'static CommandEntry, &'static LineTool)> {
+fn tools_by_command() -> impl Iterator<Item = (&'static CommandEntry, &'static LineTool)> {
     let entries = COMMAND_ENTRIES.iter();
     entries.flat_map(|entry| entry.line_tools.iter().map(move |tool| (entry, *tool)))
 }
 
 /// Returns `words` as the line of the load tool that they name, or else of the first tool that recognises their flags.
 pub fn find_foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
-    let named =
-        line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?, false)));
+    let named = tools_by_command()
+        .find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?, false)));
     let owning = || {
         // A word before the flags may be another tool's name.
         let is_name =
             |word: &String| word != "localhost" && word.bytes().all(|b| b.is_ascii_alphabetic());
-        let found = line_tools().find(|(_, tool)| tool.recognises_line(words));
+        let found = tools_by_command().find(|(_, tool)| tool.recognises_line(words));
         let found = found.filter(|_| !words.first().is_some_and(is_name));
         found.map(|(entry, tool)| (entry, tool, words, true))
     };
@@ -192,7 +193,7 @@ pub fn find_foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
 
 /// The words after one of Plimsoll's commands, read as a line of another tool.
 #[derive(Debug)]
-pub struct LineReading {
+pub struct PossibleTranslation {
     /// The tool.
     pub tool: &'static LineTool,
     /// The line, translated to Plimsoll's words.
@@ -204,13 +205,13 @@ pub struct LineReading {
 /// Reads the words after one of Plimsoll's commands as lines of other tools. Returns one reading if the flags identify
 /// a tool. Otherwise reads the words as a line of each tool, and returns the readings with the fewest untranslated
 /// flags. `input` reads standard input, for tools that read their targets from it.
-pub fn readings_for_command(
+pub fn find_possible_translations(
     command: &str,
     words: &[String],
     input: &dyn Fn() -> Option<String>,
-    lookup: OwnFlagLookup<'_>,
-) -> Vec<LineReading> {
-    let tools = || line_tools().filter(|(entry, _)| entry.name == command);
+    lookup: PlimsollFlagLookup<'_>,
+) -> Vec<PossibleTranslation> {
+    let tools = || tools_by_command().filter(|(entry, _)| entry.name == command);
     let owner = tools().find(|(_, tool)| tool.recognises_line(words));
     // Only tools that are written in Go have long flags with one dash.
     let is_go = tools().any(|(_, tool)| tool.has_long_flag_with_one_dash(words));
@@ -222,14 +223,14 @@ pub fn readings_for_command(
             .collect(),
     };
     let has_url = words.iter().any(|word| word.contains("://"));
-    let mut readings: Vec<LineReading> = Vec::new();
+    let mut readings: Vec<PossibleTranslation> = Vec::new();
     for tool in possible {
         let input = if tool.reads_stdin && !has_url && tool.accepts_line(words) {
             input()
         } else {
             None
         };
-        let Ok(mut translated) = tool.translate_among_own(command, words, input, lookup) else {
+        let Ok(mut translated) = tool.translate_mixed(command, words, input, lookup) else {
             continue;
         };
         // Skips a tool that finds no target in the line, although the line contains a URL.
@@ -242,23 +243,24 @@ pub fn readings_for_command(
             continue;
         }
         keep_certificate_checks(words, &mut translated);
-        let is_new = |known: &LineReading| known.translated.words != translated.words;
+        let is_new = |known: &PossibleTranslation| known.translated.words != translated.words;
         if readings.iter().all(is_new) {
-            readings.push(LineReading {
+            readings.push(PossibleTranslation {
                 tool,
                 translated,
                 is_owned: owner.is_some(),
             });
         }
     }
-    let fewest = |count: &dyn Fn(&LineReading) -> usize, readings: &mut Vec<LineReading>| {
+    let fewest = |count: &dyn Fn(&PossibleTranslation) -> usize,
+                  readings: &mut Vec<PossibleTranslation>| {
         let least = readings.iter().map(count).min().unwrap_or(0);
         readings.retain(|reading| count(reading) == least);
     };
     fewest(&|reading| reading.translated.reasons.len(), &mut readings);
     fewest(&|reading| reading.translated.notes.len(), &mut readings);
     fewest(
-        &|reading| reading.tool.count_own_flags(words),
+        &|reading| reading.tool.count_plimsoll_flags(words),
         &mut readings,
     );
     readings
@@ -274,7 +276,7 @@ fn keep_certificate_checks(words: &[String], translated: &mut TranslatedLine) {
 
 /// Returns whether a tool whose lines are translated to `command` has a flag of this name, without dashes.
 pub fn is_foreign_flag(command: &str, name: &str) -> bool {
-    let mut tools = line_tools().filter(|(entry, _)| entry.name == command);
+    let mut tools = tools_by_command().filter(|(entry, _)| entry.name == command);
     tools.any(|(_, tool)| tool.has_flag(name))
 }
 
@@ -313,20 +315,20 @@ pub fn report_footer(run: &Run) -> String {
 /// # Errors
 /// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't be
 /// reached.
-pub fn load(asked: PrepareRequest<'_>) -> Option<Result<PreparedLoad<'_>, PrepareError>> {
+pub fn prepare_load(asked: PrepareRequest<'_>) -> Option<Result<PreparedLoad<'_>, PrepareError>> {
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.load)(asked))
 }
 
 /// Queries the server of `spec` for what a protocol needs to resolve a plan ([`ProtocolModule::answer_query`]). Returns
 /// an error if the server can't be reached.
-pub fn answer_query(
+pub fn query_server(
     question: &mut dyn Any,
     spec: &Spec,
     proxy: Option<&ForwardProxy>,
 ) -> Option<ServerUnreachable> {
     PROTOCOL_VTABLES
         .iter()
-        .find_map(|kind| (kind.answer_query)(question, spec, proxy))
+        .find_map(|kind| (kind.query_server)(question, spec, proxy))
 }
 
 /// Returns the protocol's advice for when no connection of `plan` could be established
@@ -372,7 +374,7 @@ pub fn default_schemes() -> &'static UrlSchemes {
 }
 
 /// The header fields of the protocol whose calls relays forward as HTTP/2 streams.
-pub type RelayedFields = grpc::relayed::GrpcRelayFields;
+pub type RelayedFields = grpc::relay_codec::GrpcRelayFields;
 
 /// The codec of a protocol whose frames relays forward. Methods that are called for each frame are dispatched by
 /// `match`, the others through [`FrameCodec`].
@@ -396,7 +398,7 @@ macro_rules! each {
 impl RelayCodec {
     /// Calls [`FrameCodec::layout_index`].
     #[inline]
-    pub fn layout(&self, manner: FrameFlavor) -> usize {
+    pub fn layout_index(&self, manner: FrameFlavor) -> usize {
         each!(self, codec => codec.layout_index(manner))
     }
 

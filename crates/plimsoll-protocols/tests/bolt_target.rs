@@ -16,7 +16,7 @@ use plimsoll_protocols::bolt::{
     BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status, header,
 };
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, default_flags};
-use plimsoll_serving::{ListenOptions, ResponseDelay, runtime};
+use plimsoll_serving::{ListenOptions, ResponseDelay, build_runtime};
 use tokio::sync::oneshot;
 
 struct Server {
@@ -32,7 +32,7 @@ impl Server {
             ..ListenOptions::default()
         };
         let bound = listen.bind().unwrap();
-        let address = bound.address().tcp().unwrap();
+        let address = bound.address().tcp_address().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let place = ServeContext {
             bound,
@@ -43,7 +43,7 @@ impl Server {
         };
         let thread = std::thread::spawn(move || {
             let serving = async move { options.start(place).unwrap().await.unwrap() };
-            runtime(Some(2)).unwrap().block_on(serving)
+            build_runtime(Some(2)).unwrap().block_on(serving)
         });
         Server {
             address,
@@ -148,7 +148,7 @@ fn sofa(service: &str, method: &str) -> (Vec<u8>, Vec<u8>) {
         signature: vec!["java.lang.String".to_owned()],
         arguments: vec![HessianValue::from("world")],
     };
-    (call.header(), call.content())
+    (call.encode_header(), call.encode_content())
 }
 
 fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> BoltFrame<'a> {

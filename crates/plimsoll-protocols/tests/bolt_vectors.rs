@@ -34,7 +34,7 @@ fn frame(bytes: &[u8]) -> BoltFrame<'_> {
 fn reencode_content(content: &[u8]) -> Vec<u8> {
     let (mut decoder, mut encoder) = (HessianDecoder::new(content), HessianEncoder::default());
     while decoder.remaining() > 0 {
-        encoder.value(&decoder.value().unwrap());
+        encoder.write_value(&decoder.read_value().unwrap());
     }
     encoder.finish()
 }
@@ -201,8 +201,8 @@ fn sofarpc_requests_parse_and_match_ours() {
             (service, method)
         );
         assert_eq!(call.signature, ["java.lang.String"]);
-        assert_eq!(SofaCall::decode(&call.content()).unwrap(), call);
-        let ours = call.header();
+        assert_eq!(SofaCall::decode(&call.encode_content()).unwrap(), call);
+        let ours = call.encode_header();
         for key in [
             header::SERVICE_KEY,
             header::TARGET_SERVICE_KEY,
@@ -215,7 +215,7 @@ fn sofarpc_requests_parse_and_match_ours() {
     }
     // For the same call, that tool's content equals ours.
     let theirs = vector("sofaload-content-1314");
-    assert_eq!(SofaCall::decode(&theirs).unwrap().content(), theirs);
+    assert_eq!(SofaCall::decode(&theirs).unwrap().encode_content(), theirs);
 }
 
 #[test]

@@ -328,8 +328,8 @@ impl InteropSession {
                 started = Some(now());
                 driver.start(CallId(number), number.into(), now(), &mut out);
             }
-            if driver.deadline().is_some_and(|when| when <= now()) {
-                driver.expire(now(), &mut out, &mut events);
+            if driver.next_timer().is_some_and(|when| when <= now()) {
+                driver.on_timer(now(), &mut out, &mut events);
             }
             if let (Some(started), Some(deadline)) = (started, deadline)
                 && now() > started + deadline

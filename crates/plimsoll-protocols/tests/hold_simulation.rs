@@ -9,9 +9,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
+use plimsoll_engine::tls::{ServerSession, ServerSessionFactory, TlsClient};
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_engine::worker::{Worker, WorkerShare};
 use plimsoll_model::Time;
@@ -19,7 +19,7 @@ use plimsoll_model::plan::{Plan, Shard};
 use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec;
 use plimsoll_protocols::hold::{HoldCall, HoldProtocol};
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -27,19 +27,19 @@ use alone::SoleWorkerControl;
 
 /// An echo server that buffers no more than necessary.
 struct EchoServer {
-    sessions: ServerSessions,
-    connections: BTreeMap<SimulatedPeer, ServerSession>,
+    sessions: ServerSessionFactory,
+    connections: BTreeMap<SimulatedPeerId, ServerSession>,
 }
 
 impl SimulatedServer for EchoServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.new_session().unwrap();
         self.connections.insert(peer, session);
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -59,7 +59,7 @@ impl SimulatedServer for EchoServer {
         if !out.is_empty() {
             actions.push(ServerAction::Send(out));
         }
-        session.enter_rest();
+        session.start_resting();
     }
 }
 
@@ -79,20 +79,22 @@ impl spec::ResolveContext for EmptyContext {
 }
 
 /// Returns a plan of thirty connections with client certificates, held for an hour.
-fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
-    let [ca, _, _, _, cert, key] = certificates.paths().map(|path| path.display().to_string());
+fn plan(certificates: &CertificatePaths, keepalive: &str) -> Plan {
+    let [ca, _, _, _, cert, key] = certificates
+        .paths_without_crl()
+        .map(|path| path.display().to_string());
     let text = format!(
         "target = 'tls://localhost:1'\n\
          [tls]\nca = '{ca}'\ncert = '{cert}'\nkey = '{key}'\n\
          [call.hold]\nkeepalive = '{keepalive}'\n\
          [load]\nconnections = 30\nduration = '1h'\n"
     );
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     spec::resolve(&spec::read(&text).unwrap(), &EmptyContext).unwrap()
 }
 
 /// Runs the plan and returns the record of all stages.
-fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
+fn run_plan(certificates: &CertificatePaths, keepalive: &str, seed: u64) -> StageRecord {
     let plan = plan(certificates, keepalive);
     let call: &HoldCall = plan.call.downcast_ref().expect("connections that are held");
     let protocol = HoldProtocol::new(call.greeting, call.message);
@@ -100,7 +102,7 @@ fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageR
         .unwrap()
         .for_idle_connections()
         .for_worker();
-    let [ca, _, cert, key, ..] = certificates.paths();
+    let [ca, _, cert, key, ..] = certificates.paths_without_crl();
     let chain = CertificateDer::pem_file_iter(cert).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots
@@ -115,7 +117,7 @@ fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageR
         )
         .unwrap();
     let mut server = EchoServer {
-        sessions: ServerSessions::new(&config),
+        sessions: ServerSessionFactory::new(&config),
         connections: BTreeMap::new(),
     };
     let weather = NetworkConditions {
@@ -130,7 +132,7 @@ fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageR
         start: None,
         total: RecordedInterval::default(),
     };
-    let established = worker.establish(&mut control).unwrap();
+    let established = worker.establish_connections(&mut control).unwrap();
     assert_eq!((established.open, established.failed), (30, 0));
     let start = Time(30_000_000_000);
     control.start = Some(start);
@@ -150,7 +152,7 @@ fn connections_survive_one_hour() {
     for (keepalive, seed, messages) in [("none", 1, 30), ("10m", 2, 6 * 30)] {
         let record = run_plan(&certificates, keepalive, seed);
         assert_eq!(
-            (record.due, record.ok()),
+            (record.due, record.ok_calls()),
             (messages, messages),
             "{keepalive}"
         );

@@ -161,7 +161,7 @@ async fn any_v1_failure_falls_back_to_v1alpha() {
         let address = serve(newer, true, "a.S").await;
         let found = fetch_schema(address, SchemaQuery::Services, &[]).await;
         let found = found.unwrap_or_else(|e| panic!("{newer:?}: {e}"));
-        assert_eq!(found.list(), EXPECTED_LISTING, "{newer:?}");
+        assert_eq!(found.list_methods(), EXPECTED_LISTING, "{newer:?}");
     }
 }
 
@@ -195,14 +195,14 @@ async fn error_reports_v1_reflection_failure() {
 async fn unlisted_symbols_can_be_described() {
     let address = serve(V1Reply::Reflection, true, "b.None").await;
     let found = fetch_schema(address, SchemaQuery::Symbol("a.S"), &[]).await;
-    assert_eq!(found.expect("a schema").list(), EXPECTED_LISTING);
+    assert_eq!(found.expect("a schema").list_methods(), EXPECTED_LISTING);
     let found = fetch_schema(address, SchemaQuery::Symbol("b.Y"), &[]).await;
     let described = found.expect("a schema").describe("b.Y").expect("a type");
     assert!(described.contains("string sku = 1;"), "{described}");
     // Listed services can be suggested.
     let address = serve(V1Reply::Reflection, true, "a.S").await;
     let found = fetch_schema(address, SchemaQuery::Symbol("a.s"), &[]).await;
-    assert_eq!(found.expect("a schema").list(), EXPECTED_LISTING);
+    assert_eq!(found.expect("a schema").list_methods(), EXPECTED_LISTING);
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn thousands_of_services_are_listed() {
         let (address, asked) = serve_large(&large_set(files, services)).await;
         let found = fetch_schema(address, SchemaQuery::Services, &[]).await;
         let found = found.unwrap_or_else(|e| panic!("{files} files: {e}"));
-        assert_eq!(found.list().lines().count(), 6_000, "{files} files");
+        assert_eq!(found.list_methods().lines().count(), 6_000, "{files} files");
         let questions = asked.load(Ordering::Relaxed);
         let most = 1 + if files == 1 { 8 } else { 6_000 };
         assert!(questions <= most, "{files} files: {questions} questions");

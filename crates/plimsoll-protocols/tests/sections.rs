@@ -19,7 +19,7 @@ use plimsoll_protocols::bolt::{BoltCall, FrameLayout};
 use plimsoll_protocols::hold::HoldOptions;
 use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
-use plimsoll_protocols::registry::register;
+use plimsoll_protocols::registry::register_protocols;
 
 /// An environment with files only.
 struct FileContext;
@@ -42,7 +42,7 @@ fn hold_plan(call: &str, load: &str) -> String {
 
 /// Returns the problems of a plan.
 fn problems(text: &str) -> Vec<String> {
-    register();
+    register_protocols();
     let found = spec::read(text).and_then(|spec| spec::resolve(&spec, &FileContext));
     let found = found.expect_err("a wrong plan");
     found.iter().map(ToString::to_string).collect()
@@ -60,7 +60,7 @@ fn message_list_error_gives_index() {
 
 #[test]
 fn hold_section_round_trips() {
-    register();
+    register_protocols();
     let text = hold_plan("keepalive = \"2s\"", "duration = \"10s\"");
     let typed = spec::read(&text).expect("readable");
     let plan = spec::resolve(&typed, &FileContext).expect("right");
@@ -81,7 +81,7 @@ fn hold_errors_name_key_and_span() {
     let unknown = problems(&hold_plan("greting = \"1B\"", "duration = \"1s\""));
     assert_eq!(unknown, ["`call.hold.greting`: unknown key in [call.hold]"]);
     let kind = hold_plan("keepalive = 3", "duration = \"1s\"");
-    register();
+    register_protocols();
     let found = spec::read(&kind).expect_err("a number without a unit");
     assert_eq!(found[0].key, "call.hold.keepalive");
     assert_eq!(&kind[found[0].span.clone().expect("a place")], "3");
@@ -112,7 +112,7 @@ fn hold_errors_name_key_and_span() {
 /// A ladder of held connections uses the scheme with TLS, and the plaintext scheme for rungs without TLS.
 #[test]
 fn hold_ladder_covers_plaintext_and_tls() {
-    register();
+    register_protocols();
     let plan = "target = \"tls://h:1\"\n[tls]\nca = \"ca\"\n[call.hold]\n[load]\nduration = \"1s\"\n[ladder]\ntls = [\"off\", \"server\"]\n";
     let rungs = spec::read(plan).expect("a plan").rungs().expect("rungs");
     let targets: Vec<_> = rungs.iter().filter_map(|r| r.spec.target.clone()).collect();
@@ -141,7 +141,7 @@ fn plugin_plan(call: &str) -> String {
 }
 
 fn plan(text: &str) -> Plan {
-    register();
+    register_protocols();
     spec::resolve(&spec::read(text).expect("readable"), &FileContext).expect("right")
 }
 
@@ -299,7 +299,7 @@ fn bolt_call_errors_name_key() {
 
 #[test]
 fn foreign_url_schemes_suggest_ours() {
-    register();
+    register_protocols();
     for (url, needle) in [
         ("sofarpc://a:1", "write sofa://a:1"),
         ("bolt://a:1", "write sofa://a:1"),
@@ -328,7 +328,7 @@ fn non_utf8_path_is_rejected() {
 /// A lane's scheme decides whether it has the plan's TLS.
 #[test]
 fn lane_scheme_decides_tls() {
-    register();
+    register_protocols();
     let text = "target = \"grpcs://a:1\"\n[tls]\nca = \"ca\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n\
                 [lanes.secured]\ntarget = \"plugins://b:1\"\ncall.plugin.codec = \"x.so\"\n\
                 [lanes.socket]\ntarget = \"grpc+unix:/s\"\n";
@@ -419,7 +419,7 @@ fn every_file_is_fetched_alike() {
 
 #[test]
 fn openssl_requires_files_on_new_connections() {
-    register();
+    register_protocols();
     let of = |call: &str, ladder: &str| {
         let text = format!(
             "[call.{call}\n[load]\nrate = \"5/s\"\n[ladder]\nlibrary = [\"rustls\", \"openssl\"]\n{ladder}"
@@ -461,7 +461,7 @@ fn openssl_requires_files_on_new_connections() {
 
 #[test]
 fn size_selects_file_and_caps_clients() {
-    register();
+    register_protocols();
     let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 16\n[ladder]\nsize = [\"1KiB\", \"32MiB\", \"512MiB\"]";
     let found = spec::read(text).unwrap().rungs().unwrap();
     let seen: Vec<_> = found

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use plimsoll_model::Plan;
 use plimsoll_model::spec::{ResolveContext, Spec, read, resolve};
-use plimsoll_protocols::registry::register;
+use plimsoll_protocols::registry::register_protocols;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionSection};
 
 /// An environment with a file of rows.
@@ -27,12 +27,12 @@ impl ResolveContext for RowsContext {
 }
 
 fn plan(text: &str) -> Plan {
-    register();
+    register_protocols();
     resolve(&read(text).expect("readable"), &RowsContext).expect("right")
 }
 
 fn plan_problems(text: &str) -> Vec<String> {
-    register();
+    register_protocols();
     let problems = resolve(&read(text).expect("readable"), &RowsContext).expect_err("a wrong plan");
     problems.iter().map(ToString::to_string).collect()
 }

@@ -13,7 +13,7 @@ use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest, LlmApi,
-    ModelAnswers,
+    ModelResponseRules,
 };
 
 /// The results of parsing a response.
@@ -39,9 +39,9 @@ fn driver(api: &str, format: EventFormat) -> Http1Driver {
             format,
             until: None,
             error: None,
-            tokens: Some(ModelAnswers {
+            tokens: Some(ModelResponseRules {
                 api: LlmApi::find(api).expect("an API"),
-                ..ModelAnswers::default()
+                ..ModelResponseRules::default()
             }),
         }),
         max_body: u32::MAX,

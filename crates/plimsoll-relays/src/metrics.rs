@@ -22,11 +22,11 @@ pub(crate) use prometheus_client::registry::{Registry, Unit};
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Names and values of the labels that distinguish the members of a [`Family`].
-pub(crate) type Labels = Vec<(&'static str, String)>;
+pub(crate) type MetricLabels = Vec<(&'static str, String)>;
 
-/// Returns a registry whose metric names begin with `plimsoll_` and the text `of`. It has a counter of the process's
-/// panics.
-pub(crate) fn registry(of: &str) -> Registry {
+/// Returns a registry whose metric names begin with `plimsoll_{of}`, where `of` is the program, such as `sidecar`. It
+/// has a counter of the process's panics.
+pub(crate) fn new_registry(of: &str) -> Registry {
     let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
     registry.register(
         "panics",
@@ -45,7 +45,7 @@ pub(crate) fn encode_text(registry: &Registry) -> String {
     text
 }
 
-pub(crate) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+pub(crate) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> MetricLabels {
     pairs.map(|(name, value)| (name, value.to_owned())).into()
 }
 
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn durations_land_in_correct_bucket() {
-        let mut registry = registry("test");
-        let family = Family::<Labels, LatencyHistogram>::default();
+        let mut registry = new_registry("test");
+        let family = Family::<MetricLabels, LatencyHistogram>::default();
         registry.register_with_unit("took", "How long", Unit::Seconds, family.clone());
         let times = family.get_or_create_owned(&labels([("of", "a\"b\\c\nd")]));
         for micros in [25, 26, 60_000_000, 90_000_000] {

@@ -21,7 +21,12 @@ impl RefusalLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, status: Option<u16>, reason: &'static str, peer: impl Display) {
+    pub(crate) fn log_refusal(
+        &self,
+        status: Option<u16>,
+        reason: &'static str,
+        peer: impl Display,
+    ) {
         if self.count_refusal(reason) {
             tracing::warn!(%peer, status, reason, "refused");
         }

@@ -29,12 +29,14 @@ struct SessionClaims {
     #[serde(rename = "iat")]
     _iat: f64,
     /// The expiry is checked here as well, because the library rounds it.
-    #[serde(default, deserialize_with = "numeric_date")]
+    #[serde(default, deserialize_with = "deserialize_numeric_date")]
     exp: Option<f64>,
 }
 
 /// Reads a claim that must be a number if it is present: `null` is an error.
-fn numeric_date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+fn deserialize_numeric_date<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<f64>, D::Error> {
     f64::deserialize(deserializer).map(Some)
 }
 
@@ -58,7 +60,7 @@ pub struct TokenKeys(Arc<RwLock<Arc<ActiveKeys>>>);
 
 impl fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({} secrets)", self.active().verifying.len())
+        write!(f, "Keys({} secrets)", self.active_keys().verifying.len())
     }
 }
 
@@ -110,7 +112,7 @@ impl TokenKeys {
         Ok(())
     }
 
-    fn active(&self) -> Arc<ActiveKeys> {
+    fn active_keys(&self) -> Arc<ActiveKeys> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -121,21 +123,21 @@ impl TokenKeys {
     pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
         let claims = json!({ "session_id": session, "iat": Timestamp::now().as_second() });
         let header = Header::new(Algorithm::HS256);
-        encode(&header, &claims, &self.active().signing)
+        encode(&header, &claims, &self.active_keys().signing)
     }
 
     /// Verifies that the token opens this session.
     ///
     /// # Errors
     /// Returns the reason why the token is refused.
-    pub fn check(&self, token: &str, session: &str) -> Result<(), TokenError> {
+    pub fn verify(&self, token: &str, session: &str) -> Result<(), TokenError> {
         use jsonwebtoken::errors::ErrorKind;
         // The header is unreadable or names an algorithm that the library does not support (`none`).
         if jsonwebtoken::decode_header(token).is_err() {
             return Err(TokenError::NotGenuine);
         }
         let mut refusal = TokenError::NotGenuine;
-        let in_use = self.active();
+        let in_use = self.active_keys();
         let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
         for key in &in_use.verifying {
             match decode::<SessionClaims>(token, key, &in_use.validation) {
@@ -181,8 +183,8 @@ mod tests {
     fn token_opens_only_its_session() {
         let token = keys(&[ONE]).sign("s1").unwrap();
         let keys = keys(&[ONE]);
-        assert_eq!(keys.check(&token, "s1"), Ok(()));
-        assert_eq!(keys.check(&token, "s2"), Err(TokenError::WrongSession));
+        assert_eq!(keys.verify(&token, "s1"), Ok(()));
+        assert_eq!(keys.verify(&token, "s2"), Err(TokenError::WrongSession));
     }
 
     #[test]
@@ -190,9 +192,9 @@ mod tests {
         let old = keys(&[ONE]).sign("s").unwrap();
         let new = keys(&[TWO]).sign("s").unwrap();
         let rotating = keys(&[TWO, ONE]);
-        assert_eq!(rotating.check(&old, "s"), Ok(()));
-        assert_eq!(rotating.check(&new, "s"), Ok(()));
-        assert_eq!(keys(&[TWO]).check(&old, "s"), Err(TokenError::NotGenuine));
+        assert_eq!(rotating.verify(&old, "s"), Ok(()));
+        assert_eq!(rotating.verify(&new, "s"), Ok(()));
+        assert_eq!(keys(&[TWO]).verify(&old, "s"), Err(TokenError::NotGenuine));
     }
 
     #[test]
@@ -295,7 +297,7 @@ mod tests {
             ),
             ("empty", String::new(), Err(TokenError::NotGenuine)),
         ] {
-            assert_eq!(keys.check(&token, "s"), expected, "{name}");
+            assert_eq!(keys.verify(&token, "s"), expected, "{name}");
         }
     }
 
@@ -305,13 +307,13 @@ mod tests {
         let (of_another, old) = (ours.clone(), ours.sign("s").unwrap());
         ours.replace(&[TWO.to_vec(), ONE.to_vec()]).unwrap();
         let new = of_another.sign("s").unwrap();
-        assert_eq!(keys(&[TWO]).check(&new, "s"), Ok(()));
+        assert_eq!(keys(&[TWO]).verify(&new, "s"), Ok(()));
         for token in [&old, &new] {
-            assert_eq!(of_another.check(token, "s"), Ok(()));
+            assert_eq!(of_another.verify(token, "s"), Ok(()));
         }
         assert_eq!(ours.replace(&[vec![1; 3]]), Err(SecretTooShort(3)));
         assert_eq!(ours.replace(&[]), Err(SecretTooShort(0)));
-        assert_eq!(ours.check(&new, "s"), Ok(()));
+        assert_eq!(ours.verify(&new, "s"), Ok(()));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_plugin::{
-    Codec, DEFAULT_MAX_FRAME_BYTES, DecodeResult, FrameKind, MakeKind, SenderRole,
+    Codec, DEFAULT_MAX_FRAME_BYTES, DecodeResult, FrameKind, NewFrameKind, SenderRole,
 };
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
 
@@ -50,13 +50,17 @@ impl PluginPeer {
         PluginPeer::new(codec, TcpStream::connect(address).unwrap())
     }
 
-    fn make_frame(&self, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
+    fn make_frame(&self, what: NewFrameKind, id: u64, payload: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
-        assert!(self.codec.make(what, id, 0, payload, &mut wire).unwrap());
+        assert!(
+            self.codec
+                .make_frame(what, id, 0, payload, &mut wire)
+                .unwrap()
+        );
         wire
     }
 
-    fn send(&mut self, what: MakeKind, id: u64, payload: &[u8]) {
+    fn send(&mut self, what: NewFrameKind, id: u64, payload: &[u8]) {
         let wire = self.make_frame(what, id, payload);
         self.stream.write_all(&wire).unwrap();
     }
@@ -117,15 +121,15 @@ fn echo_server(codec: &Codec) -> SocketAddr {
             thread::spawn(move || {
                 while let Some((kind, id, payload)) = peer.next(SenderRole::Client) {
                     match (kind, &payload[..]) {
-                        (FrameKind::Heartbeat, _) => peer.send(MakeKind::HeartbeatAck, id, b""),
+                        (FrameKind::Heartbeat, _) => peer.send(NewFrameKind::HeartbeatAck, id, b""),
                         (_, b"hold") => {}
                         (_, b"drip") => {
-                            for byte in peer.make_frame(MakeKind::Response, id, &payload) {
+                            for byte in peer.make_frame(NewFrameKind::Response, id, &payload) {
                                 peer.stream.write_all(&[byte]).unwrap();
                                 thread::sleep(Duration::from_millis(1));
                             }
                         }
-                        _ => peer.send(MakeKind::Response, id, &payload),
+                        _ => peer.send(NewFrameKind::Response, id, &payload),
                     }
                 }
             });
@@ -163,9 +167,9 @@ fn c_and_rust_sidecars_share_connection() {
             thread::spawn(move || {
                 // All requests leave in one write, and every client uses the same ids.
                 let texts: Vec<_> = (0..50).map(|i| format!("{n:02}-{i:02}")).collect();
-                let mut wire = peer.make_frame(MakeKind::Heartbeat, 777, b"");
+                let mut wire = peer.make_frame(NewFrameKind::Heartbeat, 777, b"");
                 for (i, text) in texts.iter().enumerate() {
-                    wire.extend(peer.make_frame(MakeKind::Request, i as u64, text.as_bytes()));
+                    wire.extend(peer.make_frame(NewFrameKind::Request, i as u64, text.as_bytes()));
                 }
                 peer.stream.write_all(&wire).unwrap();
                 assert_eq!(
@@ -185,7 +189,7 @@ fn c_and_rust_sidecars_share_connection() {
         thread.join().unwrap();
     }
     for relay in [&client, &server] {
-        let counted = |name| relay.counter("r", name).unwrap();
+        let counted = |name| relay.counter_value("r", name).unwrap();
         assert_eq!(counted("upstream_connects_total"), 1);
         assert_eq!(counted("requests_total"), 500);
         assert_eq!(counted("answers_total"), 500);
@@ -205,7 +209,7 @@ fn frames_pass_in_any_pieces() {
         let codec = Codec::load(&plugin).unwrap();
         let (relay, outside) = sidecar(&route("plugin", echo_server(&codec), &with(&plugin, "")));
         let mut peer = PluginPeer::connect(&codec, outside);
-        let wire = peer.make_frame(MakeKind::Request, 5, b"drip");
+        let wire = peer.make_frame(NewFrameKind::Request, 5, b"drip");
         for at in 1..wire.len() {
             let (first, rest) = wire.split_at(at);
             peer.stream.write_all(first).unwrap();
@@ -219,7 +223,7 @@ fn frames_pass_in_any_pieces() {
             );
         }
         let large = vec![b'l'; 3_000_000];
-        peer.send(MakeKind::Request, 6, &large);
+        peer.send(NewFrameKind::Request, 6, &large);
         assert_eq!(peer.next_answer(), (0, 6, large));
         relay.stop();
     }
@@ -239,25 +243,25 @@ fn upstream_failures_use_plugin_statuses() {
     ));
     let mut client = PluginPeer::connect(&codec, outside);
     for id in 1..=3 {
-        client.send(MakeKind::Request, id, b"x");
+        client.send(NewFrameKind::Request, id, b"x");
     }
     assert_eq!(client.next_answer(), (BUSY, 3, vec![]));
     let mut held = PluginPeer::new(&codec, upstream.accept().unwrap().0);
     let (_, first, _) = held.next(SenderRole::Client).unwrap();
     let (_, second, _) = held.next(SenderRole::Client).unwrap();
-    held.send(MakeKind::Response, second, b"two");
+    held.send(NewFrameKind::Response, second, b"two");
     assert_eq!(client.next_answer(), (0, 2, b"two".to_vec()));
     assert_eq!(client.next_answer(), (TIMEOUT, 1, vec![]));
-    held.send(MakeKind::Response, first, b"late");
+    held.send(NewFrameKind::Response, first, b"late");
     eventually("late answers are counted", || {
-        relay.counter("r", "stray_answers_total") == Some(1)
+        relay.counter_value("r", "stray_answers_total") == Some(1)
     });
-    client.send(MakeKind::Request, 4, b"x");
+    client.send(NewFrameKind::Request, 4, b"x");
     held.next(SenderRole::Client).unwrap();
     drop(held);
     assert_eq!(client.next_answer(), (CLOSED, 4, vec![]));
     drop(upstream);
-    client.send(MakeKind::Request, 5, b"x");
+    client.send(NewFrameKind::Request, 5, b"x");
     assert_eq!(client.next_answer(), (UNREACHABLE, 5, vec![]));
     relay.stop();
 }
@@ -274,22 +278,22 @@ fn idle_connections_exchange_heartbeats() {
         &with(&plugin, "heartbeat = \"100ms\""),
     ));
     let mut client = PluginPeer::connect(&codec, outside);
-    client.send(MakeKind::Request, 1, b"x");
+    client.send(NewFrameKind::Request, 1, b"x");
     let mut held = PluginPeer::new(&codec, upstream.accept().unwrap().0);
     let (_, call, _) = held.next(SenderRole::Client).unwrap();
-    held.send(MakeKind::Heartbeat, 9, b"");
+    held.send(NewFrameKind::Heartbeat, 9, b"");
     let (mut beats, mut acks) = (0, 0);
     while beats < 3 || acks < 1 {
         match held.next(SenderRole::Client).unwrap() {
             (FrameKind::Heartbeat, id, _) => {
                 beats += 1;
-                held.send(MakeKind::HeartbeatAck, id, b"");
+                held.send(NewFrameKind::HeartbeatAck, id, b"");
             }
             (FrameKind::HeartbeatAck, 9, _) => acks += 1,
             other => panic!("{other:?}"),
         }
     }
-    held.send(MakeKind::Response, call, b"after all");
+    held.send(NewFrameKind::Response, call, b"after all");
     assert_eq!(client.next_answer(), (0, 1, b"after all".to_vec()));
     relay.stop();
 }
@@ -316,11 +320,11 @@ fn malformed_input_closes_only_own_connection() {
     let wire = b"x\x01\0\0\0\0\x07\xff\xff\xff\xffand more";
     long.stream.write_all(wire).unwrap();
     assert_eq!(long.next_answer(), (UNREACHABLE, 7, Vec::new()));
-    good.send(MakeKind::Request, 1, b"still here");
+    good.send(NewFrameKind::Request, 1, b"still here");
     assert_eq!(good.next_answer().2, b"still here");
-    assert_eq!(relay.counter("r", "malformed_total"), Some(3));
-    assert_eq!(relay.counter("r", "frames_too_long_total"), Some(1));
-    assert_eq!(relay.counter("r", "plugin_faults_total"), Some(0));
+    assert_eq!(relay.counter_value("r", "malformed_total"), Some(3));
+    assert_eq!(relay.counter_value("r", "frames_too_long_total"), Some(1));
+    assert_eq!(relay.counter_value("r", "plugin_faults_total"), Some(0));
     relay.stop();
 
     // The payload dictates what the plugin returns: a result, then the fields of a frame.
@@ -389,9 +393,9 @@ fn malformed_input_closes_only_own_connection() {
     // The caller is responsible for the frame over the limit, the plugin for the other failures. In
     // the last case it encoded neither an answer nor a refusal.
     eventually("all are counted", || {
-        relay.counter("r", "plugin_faults_total") == Some(nonsense.len() as u64)
+        relay.counter_value("r", "plugin_faults_total") == Some(nonsense.len() as u64)
     });
-    assert_eq!(relay.counter("r", "malformed_total"), Some(1));
+    assert_eq!(relay.counter_value("r", "malformed_total"), Some(1));
     relay.stop();
 }
 
@@ -402,7 +406,7 @@ fn unusable_plugin_prevents_startup() {
     let upstream = SocketAddr::from(([127, 0, 0, 1], 1));
     let start = |path: &Path| {
         let text = route("plugin", upstream, &with(path, ""));
-        Sidecar::start(&SidecarConfig::read(&text).unwrap(), |_| ())
+        Sidecar::start(&SidecarConfig::parse(&text).unwrap(), |_| ())
             .err()
             .unwrap()
             .to_string()

@@ -18,7 +18,7 @@ use crate::compare::{Comparison, ComparisonRow};
 use crate::ladder as rungs;
 use crate::markdown::escape_cell;
 use crate::quantity::plural;
-use crate::sections::answer::describe_latency;
+use crate::sections::headline::describe_latency;
 use crate::{search as found, sections::facts, sweep, terminal};
 
 pub use layout::MAX_LINES;
@@ -35,7 +35,7 @@ enum Severity {
 }
 
 impl Severity {
-    fn mark(self) -> &'static str {
+    fn symbol(self) -> &'static str {
         match self {
             Severity::Failed => "❌ ",
             Severity::Uncertain => "⚠️ ",
@@ -69,7 +69,7 @@ impl From<ObjectiveVerdict> for Severity {
 
 /// Returns the first line: the name and the verdict.
 fn title(name: &str, severity: Severity, verdict: &str) -> String {
-    format!("**{}**: {}{verdict}", escape_cell(name), severity.mark())
+    format!("**{}**: {}{verdict}", escape_cell(name), severity.symbol())
 }
 
 /// Returns the comment on runs. `files`: the files with the complete results.
@@ -113,7 +113,7 @@ fn several_runs(name: &str, mut named: Vec<(&str, &Run)>, files: &[PathBuf]) -> 
     };
     let rows = named.iter().map(|(name, run)| {
         let (severity, word) = conclusion(run);
-        let verdict = format!("{}{word}", severity.mark());
+        let verdict = format!("{}{word}", severity.symbol());
         let times = describe_latency(run).unwrap_or_default();
         Item::new([(*name).to_owned(), verdict, times], word)
     });
@@ -146,11 +146,11 @@ fn conclusion(run: &Run) -> (Severity, &'static str) {
 /// Returns the objectives of runs with their measured intervals, the missed objectives first.
 fn objectives(named: &[(Option<&str>, &Run)]) -> Vec<Item> {
     let of_run = |(name, run): &(Option<&str>, &Run)| {
-        let name = prefix(*name);
+        let name = name_prefix(*name);
         let judged = judge_run(run).into_iter();
         let judged = judged.map(move |one| {
             let severity = Severity::from(one.verdict);
-            let (mark, word) = (severity.mark(), one.verdict.words());
+            let (mark, word) = (severity.symbol(), one.verdict.words());
             let text = format!("{mark}{name}{}: {word} ({})", one.objective, one.measured);
             (severity, Item::new([text], word))
         });
@@ -171,10 +171,10 @@ fn problems(name: Option<&str>, run: &Run) -> Vec<String> {
     problems.sort_by_key(|problem| !problem.invalidates);
     let texts = problems.iter().map(|problem| problem.text.clone());
     let texts = facts::describe_end(run).into_iter().chain(texts);
-    texts.map(|text| prefix(name) + &text).collect()
+    texts.map(|text| name_prefix(name) + &text).collect()
 }
 
-fn prefix(name: Option<&str>) -> String {
+fn name_prefix(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("{name}: "))
 }
 
@@ -227,21 +227,21 @@ fn ladder_sections(record: &LadderRecord) -> Vec<Section> {
     let notes = [rungs::describe_setup(record)]
         .into_iter()
         .chain(rungs::notes(record));
-    let interval = format!("adds ({} interval)", rungs::confidence_percent(record));
+    let interval = format!("adds ({} interval)", rungs::format_confidence(record));
     vec![
         Section::sentences("sentence", sentences),
         Section::items("verdict", judged_items(record)),
         Section::table(
             "difference",
             ["rung", "compared with", "", interval.as_str()],
-            changes(record),
+            cost_changes(record),
         ),
         Section::sentences("note", notes),
     ]
 }
 
 fn sweep_sections(record: &LadderRecord) -> Vec<Section> {
-    let links = sweep::links::links(record);
+    let links = sweep::links::sweep_configurations(record);
     let table = sweep::table(&links).columns(&sweep::NARROW_COLUMNS);
     let rows = table.rows.into_iter().map(|row| Item::new(row, ""));
     vec![
@@ -270,14 +270,14 @@ fn judged_items(record: &LadderRecord) -> Vec<Item> {
     let unmet = record.rungs.iter().flat_map(rungs::unmet_objectives);
     let unmet = unmet.map(|(verdict, text)| (Severity::from(verdict), text, verdict.words()));
     sort_worst_first(gates.chain(unmet).map(|(severity, text, word)| {
-        let text = format!("{}{text}", severity.mark());
+        let text = format!("{}{text}", severity.symbol());
         (severity, Item::new([text], word))
     }))
 }
 
 /// Returns the costs that rungs add. Significant differences come first, and among them the largest in relation to the
 /// rung that the cost is added to.
-fn changes(record: &LadderRecord) -> Vec<Item> {
+fn cost_changes(record: &LadderRecord) -> Vec<Item> {
     let metrics = rungs::compared_metrics(record);
     let pairs = LadderRecord::reported_pairs(record.rungs.len());
     let all = pairs.flat_map(|(of, to)| metrics.iter().map(move |metric| (of, to, *metric)));
@@ -293,7 +293,7 @@ fn changes(record: &LadderRecord) -> Vec<Item> {
         let base = record.rungs[to].median(metric).unwrap_or_default();
         let share = if base > 0.0 { shift.abs() / base } else { 0.0 };
         let [upper, lower] = [of, to].map(|rung| record.rungs[rung].name.clone());
-        let text = rungs::format_added(metric, added);
+        let text = rungs::format_added_cost(metric, added);
         let cells = [upper, lower, metric.name().to_owned(), text];
         (rank, share, Item::new(cells, kind))
     };
@@ -304,7 +304,7 @@ fn changes(record: &LadderRecord) -> Vec<Item> {
 
 /// Returns the comment on a comparison. `files`: as for [`runs`].
 pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
-    let (worse, better) = (named_rows(c, "worse"), named_rows(c, "better"));
+    let (worse, better) = (changed_metrics(c, "worse"), changed_metrics(c, "better"));
     let (severity, word) = if !c.has_enough_runs() {
         (Severity::Uncertain, "not enough runs to tell")
     } else if !worse.is_empty() {
@@ -344,9 +344,9 @@ pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
 }
 
 /// Returns the metrics whose difference is classified as `word`, with their changes.
-fn named_rows(c: &Comparison, word: &str) -> Vec<String> {
+fn changed_metrics(c: &Comparison, word: &str) -> Vec<String> {
     let rows = c.rows.iter().filter(|row| row.change_word() == word);
-    let text = |row: &ComparisonRow| match (row.percent(), row.interval()) {
+    let text = |row: &ComparisonRow| match (row.percent(), row.percent_interval()) {
         (Some(percent), Some(interval)) => format!("{} {percent} % ({interval})", row.metric),
         _ => row.metric.to_owned(),
     };
@@ -368,7 +368,7 @@ fn rows_by_change(c: &Comparison) -> Vec<Item> {
             Some(false) => Severity::Failed,
             None => Severity::Unjudged,
         };
-        cells[5].insert_str(0, severity.mark());
+        cells[5].insert_str(0, severity.symbol());
         Item::new(cells, row.change_word())
     };
     rows.into_iter().map(item).collect()

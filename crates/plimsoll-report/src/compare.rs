@@ -63,7 +63,7 @@ impl ComparisonRow {
     }
 
     /// Returns the interval of the difference in percent of a; `None` if there are too few runs.
-    pub fn interval(&self) -> Option<String> {
+    pub fn percent_interval(&self) -> Option<String> {
         let d = self.difference.filter(|_| self.a != 0.0)?;
         Some(format!(
             "{} … {}",
@@ -171,7 +171,7 @@ impl Comparison {
                 show(row.b),
                 signed_value(row.shift(), show),
                 or_dash(row.percent(), |percent| percent),
-                or_dash(row.interval(), |interval| interval),
+                or_dash(row.percent_interval(), |interval| interval),
                 or_dash(row.difference, |d| format!("{:.3}", d.p_value)),
                 row.change_word().to_owned(),
             ]
@@ -191,7 +191,7 @@ fn connection_times(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.connection
 }
 
-fn cold_total(s: &StageSummary) -> Option<TimesSummary> {
+fn cold_total_times(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.cold_total
 }
 
@@ -214,9 +214,9 @@ const COLD_METRICS: &[ComparedMetric] = &[
     time_metric("t_connect p50", |s| connection_times(s)?.p50_us),
     time_metric("t_first_rpc mean", |s| Some(s.service?.mean_us)),
     time_metric("t_first_rpc p50", |s| s.service?.p50_us),
-    time_metric("t_total mean", |s| Some(cold_total(s)?.mean_us)),
-    time_metric("t_total p50", |s| cold_total(s)?.p50_us),
-    time_metric("t_total p99", |s| cold_total(s)?.p99_us),
+    time_metric("t_total mean", |s| Some(cold_total_times(s)?.mean_us)),
+    time_metric("t_total p50", |s| cold_total_times(s)?.p50_us),
+    time_metric("t_total p99", |s| cold_total_times(s)?.p99_us),
 ];
 
 const COMMON_METRICS: &[ComparedMetric] = &[

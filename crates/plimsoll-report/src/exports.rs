@@ -3,10 +3,10 @@
 pub mod aiperf;
 pub mod bencher;
 pub mod data;
-pub(crate) mod export;
+pub(crate) mod export_error;
 pub mod hdr_log;
 pub mod lines;
-pub mod ongoing;
+pub mod live_runs;
 pub mod otlp;
 pub mod prometheus;
 pub mod s_time;

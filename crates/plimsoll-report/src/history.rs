@@ -104,7 +104,7 @@ impl HistoryMetric {
             | HistoryMetric::ServerCpu => time(value),
             HistoryMetric::Rate => rate(value),
             HistoryMetric::LoadLine => exact_rate(value),
-            HistoryMetric::Errors => percent(value),
+            HistoryMetric::Errors => format_percent(value),
         }
     }
 
@@ -151,12 +151,13 @@ pub(crate) struct HistoryChange<'a> {
 }
 
 /// Returns the series of `items`, ordered by their newest measurement, the newest first.
-pub fn history(items: &[FolderItem]) -> Vec<HistorySeries<'_>> {
-    let mut standing: Vec<&FolderItem> = items.iter().filter(|item| item.stands).collect();
+pub fn group_into_series(items: &[FolderItem]) -> Vec<HistorySeries<'_>> {
+    let mut standing: Vec<&FolderItem> =
+        items.iter().filter(|item| item.has_valid_figures).collect();
     standing.sort_by_key(|item| item.began);
     let mut all: Vec<HistorySeries<'_>> = Vec::new();
     for item in standing.into_iter().rev() {
-        match all.iter_mut().find(|series| series.accepts(item)) {
+        match all.iter_mut().find(|series| series.is_comparable_to(item)) {
             Some(series) => series.items.push(item),
             None => all.push(HistorySeries {
                 kind: item.kind,
@@ -180,7 +181,7 @@ impl<'a> HistorySeries<'a> {
         self.items.last().and_then(|item| item.machine.as_ref())
     }
 
-    fn accepts(&self, item: &FolderItem) -> bool {
+    fn is_comparable_to(&self, item: &FolderItem) -> bool {
         self.kind == item.kind
             && self.name == item.name
             && self.target == item.target.as_deref()
@@ -209,7 +210,7 @@ impl<'a> HistorySeries<'a> {
     }
 
     /// Describes the target and the machine.
-    pub(crate) fn conditions(&self) -> String {
+    pub(crate) fn describe_conditions(&self) -> String {
         let target = self.target.map(|target| format!("at {}", sanitise(target)));
         let machine = self
             .machine()
@@ -255,14 +256,14 @@ impl<'a> HistoryChange<'a> {
     }
 
     /// Describes the size of the change and its interval.
-    pub(crate) fn size(&self) -> String {
+    pub(crate) fn describe_size(&self) -> String {
         let GroupDifference {
             shift, low, high, ..
         } = self.difference;
         let show = |value: f64| signed_value(value, |value| self.metric.format(value));
         match self.relative_change() {
             Some(shares) => {
-                let [shift, low, high] = shares.map(|share| signed_value(share, percent));
+                let [shift, low, high] = shares.map(|share| signed_value(share, format_percent));
                 format!("{shift} ({} to {high})", low.trim_end_matches(" %"))
             }
             None => format!("{} ({} to {})", show(shift), show(low), show(high)),
@@ -284,7 +285,7 @@ impl<'a> HistoryChange<'a> {
     }
 
     /// Formats the p-value.
-    pub(crate) fn p_text(&self) -> String {
+    pub(crate) fn format_p_value(&self) -> String {
         format!("{:.3}", self.p_value)
     }
 
@@ -341,7 +342,7 @@ fn machine_name(facts: &MachineFacts) -> String {
 }
 
 /// Formats a share in percent.
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
         p if p >= 99.95 => format!("{percent:.0} %"),

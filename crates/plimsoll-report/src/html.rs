@@ -10,13 +10,13 @@ mod chart;
 mod comparison;
 mod curve;
 mod flames;
-mod folder;
 mod heatmap;
-mod measures;
 mod memory;
 mod page;
 mod phases;
+mod protocol_measures;
 mod rungs;
+mod runs_folder;
 mod spectrum;
 mod sweep;
 mod tables;
@@ -37,13 +37,13 @@ use crate::ladder as ladder_words;
 use crate::lanes as lane_words;
 use crate::quantity::{count, exact_rate, rate, rate_interval, share, signed_time, time};
 use crate::search as words;
-use crate::sections::answer::{describe_latency, value_or_interval};
 use crate::sections::facts;
-use crate::sections::settled::settled_calls;
+use crate::sections::headline::{describe_latency, format_value_or_interval};
+use crate::sections::settled_calls::settled_calls;
 
-pub use comparison::comparison;
-pub use folder::{folder, message, with_home_link};
-use page::{FigureCard, PageFacts, VerdictTone, page};
+pub use comparison::comparison_page;
+use page::{FigureCard, PageFacts, VerdictTone, complete_page};
+pub use runs_folder::{folder_page, message_page, with_home_link};
 use timeline::RunTimeline;
 
 /// A run prepared for drawing.
@@ -61,7 +61,7 @@ impl RunView {
     /// Reads the intervals of `run`.
     ///
     /// # Errors
-    /// When the run's intervals can't be read.
+    /// Returns an error if the run's intervals can't be read.
     pub fn read(run: Run) -> Result<RunView, RunError> {
         let mut timeline = RunTimeline::default();
         run.for_each_interval(|interval| timeline.add(&interval))?;
@@ -93,23 +93,23 @@ impl RunView {
 }
 
 /// Returns the report of one run, or of several overlaid.
-pub fn runs(views: &[RunView]) -> String {
+pub fn runs_page(views: &[RunView]) -> String {
     let title = match views {
         [one] => one.run.header.name.clone(),
         several => format!("{} runs", several.len()),
     };
-    page(&title, &run_sections(views))
+    complete_page(&title, &run_sections(views))
 }
 
 /// Returns the report of a run of several lanes (loads that run side by side). `views`: the lanes' runs, in order.
-pub fn lanes(record: &LanesRecord, views: &[RunView]) -> String {
+pub fn lanes_page(record: &LanesRecord, views: &[RunView]) -> String {
     let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
     let table = lane_words::table(record, &runs);
     let body = html! {
-        (tables::table_section("The lanes", &lane_words::note(&runs), &table))
+        (tables::table_section("The lanes", &lane_words::table_notes(&runs), &table))
         (run_sections(views))
     };
-    page(&record.name, &body)
+    complete_page(&record.name, &body)
 }
 
 /// Returns the sections of each run.
@@ -117,27 +117,27 @@ fn run_sections(views: &[RunView]) -> Markup {
     let views = with_unique_names(views);
     let views = &views[..];
     html! {
-        @for view in views { (verdict(view)) }
-        (tables::totals(views))
+        @for view in views { (verdict_section(view)) }
+        (tables::totals_section(views))
         (spectrum::section(&spectrum::calls_by_run(views)))
         @for view in views {
             (heatmap::section(view))
         }
-        (tables::latency(views))
-        (measures::streams(views))
-        (measures::protocol_sections(views))
-        (tables::steps(views))
-        (tables::addresses(views))
-        (tables::handshakes(views))
-        (tables::shards(views))
-        (tables::slowest(views))
-        (tables::errors(views))
+        (tables::latency_section(views))
+        (protocol_measures::streams_section(views))
+        (protocol_measures::protocol_sections(views))
+        (tables::steps_section(views))
+        (tables::addresses_section(views))
+        (tables::handshakes_section(views))
+        (tables::shards_section(views))
+        (tables::slowest_calls_section(views))
+        (tables::errors_section(views))
         (phases::section(views))
         (memory::memory(views))
         (flames::sections(views))
-        (tables::ends(views))
-        (tables::health(views))
-        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &crate::sections::facts::repeat_command("run", &view.run.dir))) }
+        (tables::resources_section(views))
+        (tables::health_section(views))
+        @for view in views { (tables::plan_section(&view.run.plan, &view.run.header.name, &crate::sections::facts::rerun_command("run", &view.run.dir))) }
     }
 }
 
@@ -167,7 +167,7 @@ fn with_unique_names(views: &[RunView]) -> Cow<'_, [RunView]> {
 }
 
 /// Returns the report of the search in `dir`. `plan`: the text of its plan.
-pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
+pub fn search_page(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let finding = record.finding.as_ref();
     let (tone, label) = match finding.map(|f| (&f.limit, f.confirmed)) {
         None => (VerdictTone::Uncertain, "not ended"),
@@ -202,22 +202,22 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let body = html! {
         (page::verdict(tone, label, &words::headline(record), &facts, &cards, &sentences))
         (curve::section(record))
-        (tables::trials(record))
-        (tables::plan(plan, &record.name, &crate::sections::facts::repeat_command("find", dir)))
+        (tables::trials_section(record))
+        (tables::plan_section(plan, &record.name, &crate::sections::facts::rerun_command("find", dir)))
     };
-    page(&format!("{}: the load line", record.name), &body)
+    complete_page(&format!("{}: the load line", record.name), &body)
 }
 
 /// Returns the report of the ladder in `dir`. `plan`: the text of its plan.
-pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
+pub fn ladder_page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     if record.limits.is_some() {
-        return sweep::page(record, plan, dir);
+        return sweep::sweep_page(record, plan, dir);
     }
     let last = record.rungs.len().saturating_sub(1);
     let added = record.added_cost(last, 0, LadderMetric::P50);
     let sentences = [
         ladder_words::cost_sentences(record),
-        ladder_words::objectives(record),
+        ladder_words::objective_lines(record),
         ladder_words::notes(record),
     ]
     .concat();
@@ -237,7 +237,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     };
     let mut cards = vec![
         FigureCard::new("rungs", count(record.rungs.len() as u64)),
-        FigureCard::new("rounds", count(ladder_words::rounds(record))),
+        FigureCard::new("rounds", count(ladder_words::round_count(record))),
     ];
     for rung in [record.rungs.first(), record.rungs.last()]
         .into_iter()
@@ -273,13 +273,13 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         (page::verdict(tone, label, &heading, &facts, &cards, &sentences))
         (rungs::section(record))
         (flames::ladder_sections(record, dir))
-        (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
-        (tables::plan(plan, &record.name, &crate::sections::facts::repeat_command("ladder", dir)))
+        (page::section("The rungs", how, &html! { div.scroll { (rungs::rung_tables(record)) } }))
+        (tables::plan_section(plan, &record.name, &crate::sections::facts::rerun_command("ladder", dir)))
     };
-    page(&format!("{}: the ladder", record.name), &body)
+    complete_page(&format!("{}: the ladder", record.name), &body)
 }
 
-fn verdict(view: &RunView) -> Markup {
+fn verdict_section(view: &RunView) -> Markup {
     let run = &view.run;
     let total = &run.summary.total;
     let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
@@ -288,7 +288,8 @@ fn verdict(view: &RunView) -> Markup {
         .iter()
         .any(|j| j.verdict != ObjectiveVerdict::Met);
     let (tone, label) = match (run.state, invalid) {
-        // An objective is only missed if the generator can't be the cause, so the miss counts even in an invalid run.
+        // An objective is reported as missed only if the generator is ruled out as the cause, so the miss counts even
+        // in an invalid run.
         _ if RunVerdict::from_results(&view.objectives) == Some(RunVerdict::Fail) => {
             (VerdictTone::Bad, "objective missed")
         }
@@ -320,7 +321,10 @@ fn verdict(view: &RunView) -> Markup {
         let told = all.filter(|(_, (name, _))| ["p50", "p99", "p99.9"].contains(name));
         cards.extend(told.filter_map(|(i, (name, us))| {
             let interval = intervals.and_then(|all| all[i].1);
-            Some(FigureCard::new(name, value_or_interval(us?, interval)))
+            Some(FigureCard::new(
+                name,
+                format_value_or_interval(us?, interval),
+            ))
         }));
     }
     if let Some(received) = total.messages.and_then(|m| m.received_per_s) {

@@ -19,8 +19,11 @@ use crate::sweep;
 const DOCUMENT_VERSION: u32 = 1;
 
 /// Returns the document of runs, in the given order.
-pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<Duration>) -> Value {
-    let runs = runs.into_iter().map(|run| document(run, overhead_over));
+pub fn runs_document<'a>(
+    runs: impl IntoIterator<Item = &'a Run>,
+    overhead_over: Option<Duration>,
+) -> Value {
+    let runs = runs.into_iter().map(|run| run_document(run, overhead_over));
     json!({ "version": DOCUMENT_VERSION, "runs": runs.collect::<Vec<_>>() })
 }
 
@@ -28,12 +31,12 @@ pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<D
 ///
 /// # Errors
 /// When the record can't be serialised as JSON.
-pub fn lanes(
+pub fn lanes_document(
     record: &LanesRecord,
     of: &[Run],
     overhead_over: Option<Duration>,
 ) -> serde_json::Result<Value> {
-    let mut document = runs(of, overhead_over);
+    let mut document = runs_document(of, overhead_over);
     document["lanes"] = serde_json::to_value(record)?;
     Ok(document)
 }
@@ -42,7 +45,7 @@ pub fn lanes(
 ///
 /// # Errors
 /// When the record can't be serialised as JSON.
-pub fn search(record: &SearchRecord, dir: &Path) -> serde_json::Result<Value> {
+pub fn search_document(record: &SearchRecord, dir: &Path) -> serde_json::Result<Value> {
     Ok(record_document(
         "search",
         serde_json::to_value(record)?,
@@ -54,9 +57,9 @@ pub fn search(record: &SearchRecord, dir: &Path) -> serde_json::Result<Value> {
 ///
 /// # Errors
 /// When the record can't be serialised as JSON.
-pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
+pub fn ladder_document(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
     if record.limits.is_some() {
-        return Ok(record_document("sweep", sweep::document(record), dir));
+        return Ok(record_document("sweep", sweep::sweep_json(record), dir));
     }
     let mut ladder = serde_json::to_value(record)?;
     let gated = record.evaluate_gates().into_iter().map(|gated| {
@@ -85,7 +88,7 @@ fn record_document(kind: &str, mut record: Value, dir: &Path) -> Value {
 
 /// Returns the document of one run: the keys of `run.json`, `directory`, `objectives` with the `verdict` on them, and
 /// `overhead` if the server's own delay is given.
-fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
+fn run_document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);
     let judged = judge_run(run);

@@ -15,19 +15,19 @@ use crate::ladder as rungs;
 use crate::search as words;
 
 /// Returns the document of runs.
-pub fn render(runs: &[Run]) -> String {
-    document(runs.iter().map(TestSuite::from_run).collect())
+pub fn render_runs(runs: &[Run]) -> String {
+    render_document(runs.iter().map(TestSuite::from_run).collect())
 }
 
 /// Returns the document of a ladder: a suite for each rung, and one for the gates and the resolution (the smallest
 /// difference that the ladder can detect).
-pub fn ladder(record: &LadderRecord) -> String {
+pub fn render_ladder(record: &LadderRecord) -> String {
     let rungs = record.rungs.iter().map(|r| TestSuite::from_rung(record, r));
-    document(rungs.chain(TestSuite::from_gates(record)).collect())
+    render_document(rungs.chain(TestSuite::from_gates(record)).collect())
 }
 
 /// Returns the document of a search.
-pub fn search(record: &SearchRecord) -> String {
+pub fn render_search(record: &SearchRecord) -> String {
     let headline = || words::headline(record);
     let found_case = TestCase {
         name: format!("a rate meets {}", record.objectives.join(", ")),
@@ -46,7 +46,7 @@ pub fn search(record: &SearchRecord) -> String {
             None => Some(("error", headline())),
         },
     };
-    document(vec![TestSuite {
+    render_document(vec![TestSuite {
         name: record.name.clone(),
         timestamp: format_timestamp(record.started_at),
         seconds: record.trials.iter().map(|t| t.took_s).sum(),
@@ -76,7 +76,7 @@ fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     }
 }
 
-fn document(mut suites: Vec<TestSuite>) -> String {
+fn render_document(mut suites: Vec<TestSuite>) -> String {
     number_equal_names(suites.iter_mut().map(|suite| &mut suite.name));
     for suite in &mut suites {
         number_equal_names(suite.cases.iter_mut().map(|case| &mut case.name));
@@ -116,7 +116,7 @@ impl TestSuite {
     fn from_run(run: &Run) -> TestSuite {
         let judged = judge_run(run);
         let mut cases = vec![validity_case(run, &judged)];
-        cases.extend(judged.into_iter().map(objective));
+        cases.extend(judged.into_iter().map(objective_case));
         TestSuite {
             name: run.header.name.clone(),
             timestamp: format_timestamp(run.header.started_at),
@@ -210,12 +210,13 @@ impl TestSuite {
         let wanted = record.batches.as_ref().filter(|t| t.wanted_us.is_some());
         cases.extend(wanted.map(|turns| TestCase {
             name: "differences are resolved".to_owned(),
-            problem: if turns.is_resolved() {
+            problem: if turns.has_reached_resolution() {
                 None
             } else {
                 Some((
                     "error",
-                    rungs::resolution(record).unwrap_or_else(|| "no batch was measured".to_owned()),
+                    rungs::describe_resolution(record)
+                        .unwrap_or_else(|| "no batch was measured".to_owned()),
                 ))
             },
         }));
@@ -240,7 +241,7 @@ impl TestSuite {
     }
 
     fn write(&self, xml: &mut String) {
-        let name = escape(&self.name);
+        let name = escape_attribute(&self.name);
         let _ = writeln!(
             xml,
             "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" timestamp=\"{}\" time=\"{:.3}\">",
@@ -257,7 +258,7 @@ impl TestSuite {
             let _ = write!(
                 xml,
                 "    <testcase classname=\"{name}\" name=\"{}\" time=\"{:.3}\"",
-                escape(&case.name),
+                escape_attribute(&case.name),
                 self.seconds
             );
             match &case.problem {
@@ -266,7 +267,7 @@ impl TestSuite {
                     let _ = writeln!(
                         xml,
                         ">\n      <{kind} type=\"{kind}\" message=\"{}\"/>\n    </testcase>",
-                        escape(why)
+                        escape_attribute(why)
                     );
                 }
             }
@@ -278,8 +279,8 @@ impl TestSuite {
 /// Returns the test case of validity: the run is complete, its figures describe the target, and some calls succeeded.
 fn validity_case(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     let problem = match run.state {
-        // An objective is only missed if the generator can't be the cause, so the miss counts even in an invalid run,
-        // and the objectives alone report it.
+        // An objective is reported as missed only if the generator is ruled out as the cause, so the miss counts even
+        // in an invalid run, and the objectives alone report it.
         _ if RunVerdict::from_results(judged) == Some(RunVerdict::Fail) => None,
         RunState::Complete if run.summary.total.ok == 0 => {
             Some("not one call succeeded".to_owned())
@@ -297,7 +298,7 @@ fn validity_case(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     }
 }
 
-fn objective(judged: ObjectiveResult) -> TestCase {
+fn objective_case(judged: ObjectiveResult) -> TestCase {
     let problem = match judged.verdict {
         ObjectiveVerdict::Met => None,
         ObjectiveVerdict::Missed => Some(("failure", format!("measured {}", judged.measured))),
@@ -318,7 +319,7 @@ fn is_xml_char(c: char) -> bool {
 }
 
 /// Escapes text for an attribute. Characters that XML 1.0 (2.2) does not allow are left out.
-fn escape(text: &str) -> String {
+fn escape_attribute(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn junit_escapes_any_text() {
         assert_eq!(
-            escape("a<b> & \"c\"\n\u{1}d"),
+            escape_attribute("a<b> & \"c\"\n\u{1}d"),
             "a&lt;b&gt; &amp; &quot;c&quot;&#10;d"
         );
     }

@@ -21,7 +21,7 @@ use crate::terminal::TerminalOptions;
 pub use costs::cost_sentences;
 use notes::load_duration_s;
 pub use notes::notes;
-pub(crate) use notes::{common_notes, libraries, resolution};
+pub(crate) use notes::{common_notes, describe_libraries, describe_resolution};
 pub use profiles::render_profiles;
 
 /// Formats a value of `metric` with its unit.
@@ -33,7 +33,7 @@ pub fn format_value(metric: LadderMetric, value: f64) -> String {
 }
 
 /// Describes a difference: `+120 µs (100 µs … 140 µs)`, or that it is not significant.
-pub fn format_added(metric: LadderMetric, added: AddedCost) -> String {
+pub fn format_added_cost(metric: LadderMetric, added: AddedCost) -> String {
     let signed = |value| signed_value(value, |v| format_value(metric, v));
     match added {
         AddedCost::Significant(d) => format!(
@@ -58,7 +58,7 @@ pub fn format_added(metric: LadderMetric, added: AddedCost) -> String {
 /// Returns the costs of new connections: a row for each kind of connection of each rung. Returns `None` if all rungs
 /// have the same certificates.
 pub(crate) fn connection_costs(ladder: &LadderRecord) -> Option<TextTable> {
-    const HEAD: [&str; 10] = [
+    const COST_HEADINGS: [&str; 10] = [
         "a new connection with a call",
         "connection p50",
         "connection p99",
@@ -86,9 +86,9 @@ pub(crate) fn connection_costs(ladder: &LadderRecord) -> Option<TextTable> {
             // In memory, only the client's TLS library was measured, so the cost of another one on the server is not
             // known.
             let is_ours = rung.server_tls == ladder.client_tls;
-            let of_server = primitives.server_us(&handshake).filter(|_| is_ours);
+            let of_server = primitives.server_cpu_us(&handshake).filter(|_| is_ours);
             let ends = [
-                (price.client_cpu_us, primitives.client_us(&handshake)),
+                (price.client_cpu_us, primitives.client_cpu_us(&handshake)),
                 (price.server_cpu_us, of_server),
             ];
             let mut row = vec![match (several, price.resumed) {
@@ -114,12 +114,12 @@ pub(crate) fn connection_costs(ladder: &LadderRecord) -> Option<TextTable> {
             rows.push(row);
         }
     }
-    Some(TextTable::new(HEAD, &[0], rows))
+    Some(TextTable::new(COST_HEADINGS, &[0], rows))
 }
 
 /// Returns the objectives that slices missed, and the verdict on all objectives; empty if the plan has none.
-pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
-    let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
+pub fn objective_lines(ladder: &LadderRecord) -> Vec<String> {
+    let mut sentences: Vec<String> = verdict_text(ladder).into_iter().collect();
     let unmet = ladder.rungs.iter().flat_map(unmet_objectives);
     sentences.extend(unmet.map(|(_, sentence)| sentence));
     sentences.extend(
@@ -133,7 +133,7 @@ pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
 
 /// Returns the verdict on all objectives and gates and on the required resolution of differences; `None` if the ladder
 /// has none of these.
-pub(crate) fn verdict(ladder: &LadderRecord) -> Option<String> {
+pub(crate) fn verdict_text(ladder: &LadderRecord) -> Option<String> {
     let conclusion = ladder.conclusion()?;
     Some(format!("verdict on the objectives: {}", conclusion.name()))
 }
@@ -149,7 +149,7 @@ pub(crate) fn summarise_costs(ladder: &LadderRecord) -> Vec<String> {
     pairs
         .filter(|(of, to)| *of == to + 1)
         .map(|(of, to)| {
-            let added = format_added(
+            let added = format_added_cost(
                 LadderMetric::P50,
                 ladder.added_cost(of, to, LadderMetric::P50),
             );
@@ -190,7 +190,7 @@ pub(crate) fn describe_gate(ladder: &LadderRecord, gated: &GateResult) -> String
         "{}: {} {word}: {}{allowed}{obstacle}",
         ladder.rungs[gated.rung].name,
         gated.gate,
-        format_added(metric, ladder.added_cost(gated.rung, 0, metric))
+        format_added_cost(metric, ladder.added_cost(gated.rung, 0, metric))
     )
 }
 
@@ -233,7 +233,7 @@ fn is_compared(ladder: &LadderRecord, metric: LadderMetric) -> bool {
 }
 
 /// Returns the metrics that were measured.
-pub fn metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
+pub fn measured_metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
     LadderMetric::ALL
         .into_iter()
         .filter(|m| ladder.rungs.iter().any(|r| r.median(*m).is_some()))
@@ -267,7 +267,7 @@ impl MetricGroup {
 }
 
 /// Returns the groups of metrics, each of which has its own table.
-pub fn groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
+pub fn metric_groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
     let in_slices = ladder.batches.is_none();
     let column = |m: LadderMetric| match m {
         LadderMetric::ClientMemory | LadderMetric::ServerMemory if in_slices => m.name(),
@@ -290,9 +290,9 @@ pub fn groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
         Some(ExtraMeasurement::Connections | ExtraMeasurement::Memory) => 2,
         Some(ExtraMeasurement::Resumed) => 3,
     };
-    let all = metrics(ladder);
+    let all = measured_metrics(ladder);
     [
-        heading(ladder),
+        figures_heading(ladder),
         "saturated",
         "a new connection",
         "a resumed connection",
@@ -317,7 +317,7 @@ pub(crate) fn describe_setup(ladder: &LadderRecord) -> String {
     let rounds = match &ladder.batches {
         Some(turns) => format!(
             "{} of batches of {} calls in random order, in {} s{}",
-            plural(rounds(ladder), "round"),
+            plural(round_count(ladder), "round"),
             turns.calls,
             load_duration_s(ladder),
             match turns.replicates {
@@ -327,7 +327,7 @@ pub(crate) fn describe_setup(ladder: &LadderRecord) -> String {
         ),
         None => format!(
             "{} of {} s in random order",
-            plural(rounds(ladder), "round"),
+            plural(round_count(ladder), "round"),
             ladder.slice_s
         ),
     };
@@ -350,14 +350,14 @@ pub(crate) fn describe_confidence(ladder: &LadderRecord) -> String {
     let claims = (share * of as f64 + 1e-6).floor() as u64;
     format!(
         "{} simultaneous confidence intervals: of {} ladders of equal rungs, at least {} claim no difference.",
-        confidence_percent(ladder),
+        format_confidence(ladder),
         count(of),
         count(claims)
     )
 }
 
 /// Formats the confidence of the intervals, rounded down to hundredths of a percent.
-pub(crate) fn confidence_percent(ladder: &LadderRecord) -> String {
+pub(crate) fn format_confidence(ladder: &LadderRecord) -> String {
     let percent = (ladder.confidence_percent() * 100.0 + 1e-6).floor() / 100.0;
     format!("{percent} %")
 }
@@ -372,13 +372,13 @@ pub(crate) struct RungCosts {
 
 /// Returns the metrics whose differences are shown, in the order of their tables.
 pub(crate) fn compared_metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
-    let groups = groups(ladder);
+    let groups = metric_groups(ladder);
     let metrics = groups.iter().flat_map(MetricGroup::metrics);
     metrics.filter(|m| is_compared(ladder, *m)).collect()
 }
 
 /// Returns the added costs of all pairs of rungs that are compared.
-pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungCosts> {
+pub(crate) fn added_costs(ladder: &LadderRecord) -> Vec<RungCosts> {
     let metrics = compared_metrics(ladder);
     let pairs = LadderRecord::reported_pairs(ladder.rungs.len());
     let of_pair = |(of, to): (usize, usize)| RungCosts {
@@ -387,7 +387,7 @@ pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungCosts> {
         rows: metrics
             .iter()
             .map(|metric| {
-                let added = format_added(*metric, ladder.added_cost(of, to, *metric));
+                let added = format_added_cost(*metric, ladder.added_cost(of, to, *metric));
                 (metric.name().to_owned(), added.to_string())
             })
             .collect(),
@@ -396,7 +396,7 @@ pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungCosts> {
 }
 
 /// Returns the number of measured rounds. In a round, every rung is measured once.
-pub fn rounds(ladder: &LadderRecord) -> u64 {
+pub fn round_count(ladder: &LadderRecord) -> u64 {
     let rounds = match &ladder.batches {
         Some(turns) => turns.rounds,
         None => {
@@ -408,7 +408,7 @@ pub fn rounds(ladder: &LadderRecord) -> u64 {
 }
 
 /// Returns the heading of the rungs' figures.
-fn heading(ladder: &LadderRecord) -> &'static str {
+fn figures_heading(ladder: &LadderRecord) -> &'static str {
     match ladder.batches {
         Some(_) => "rung (service times)",
         None => "rung (medians of its slices)",
@@ -423,9 +423,9 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
         describe_setup(ladder)
     );
     if ladder.is_generator_limited() {
-        let _ = writeln!(out, "{}\n", options.loud(INVALID_NOTE));
+        let _ = writeln!(out, "{}\n", options.bold_red(INVALID_NOTE));
     }
-    for (n, group) in groups(ladder).into_iter().enumerate() {
+    for (n, group) in metric_groups(ladder).into_iter().enumerate() {
         if n > 0 {
             out.push('\n');
         }
@@ -434,7 +434,7 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
     if let Some(prices) = connection_costs(ladder) {
         let _ = write!(out, "\n{}", prices.render_unwrapped(options.width));
     }
-    let all = additions(ladder);
+    let all = added_costs(ladder);
     let names = all.iter().flat_map(|pair| &pair.rows);
     let lengths = names.map(|(name, _)| name.chars().count());
     let width = lengths.max().unwrap_or_default().max(28);
@@ -456,7 +456,7 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
             let _ = writeln!(out, "{sentence}.");
         }
     }
-    let notes: Vec<String> = objectives(ladder)
+    let notes: Vec<String> = objective_lines(ladder)
         .into_iter()
         .chain(notes(ladder))
         .collect();

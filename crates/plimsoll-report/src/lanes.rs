@@ -20,12 +20,12 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> 
         "{}",
         table(record, runs).render_unwrapped(options.width)
     );
-    let _ = writeln!(out, "{}", note(runs));
+    let _ = writeln!(out, "{}", table_notes(runs));
     out
 }
 
 /// Returns notes on the table.
-pub(crate) fn note(runs: &[Run]) -> String {
+pub(crate) fn table_notes(runs: &[Run]) -> String {
     let due = runs.iter().map(|run| run.summary.total.due).sum();
     format!(
         "{} calls were scheduled in all lanes together; times are response times.",
@@ -51,7 +51,7 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> TextTable {
         let total = &run.summary.total;
         (ok, errors) = (ok + total.ok, errors + total.errors);
         rate += total.offered_per_s.unwrap_or(0.0);
-        let at = |n| totals::percentile(run, n);
+        let at = |n| totals::format_percentile(run, n);
         let conclusion = RunVerdict::from_results(&objective::judge_run(run));
         rows.push(vec![
             lane.name.clone(),

@@ -25,5 +25,5 @@ pub mod sweep;
 pub mod terminal;
 pub mod track;
 
-pub use exports::export::ExportError;
+pub use exports::export_error::ExportError;
 pub use plimsoll_model::formats::quantity;

@@ -12,12 +12,12 @@ use plimsoll_model::search::SearchRecord;
 use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::search as found;
-use crate::sections::answer::describe_latency;
+use crate::sections::headline::describe_latency;
 use crate::sections::table::TextTable;
 use crate::{
-    lanes, sections::addresses, sections::ends, sections::errors, sections::facts,
-    sections::measures, sections::memory, sections::shards, sections::slowest, sections::steps,
-    sections::times, sections::totals, sweep,
+    lanes, sections::addresses, sections::end_resources, sections::errors, sections::facts,
+    sections::memory, sections::protocol_measures, sections::shards, sections::slowest,
+    sections::steps, sections::times, sections::totals, sweep,
 };
 
 /// Renders runs: a table of all runs, then each run's objectives, problems and figures. `overhead_over`: the server's
@@ -38,21 +38,25 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
         ]
         .concat()
     });
-    let head = [&["run"], &totals::SUMMARY_FACTS[..], &["verdict"]].concat();
-    table(&mut out, &TextTable::new(head, &[0, 6], rows));
+    let head = [&["run"], &totals::SUMMARY_HEADINGS[..], &["verdict"]].concat();
+    write_table(&mut out, &TextTable::new(head, &[0, 6], rows));
     for run in runs {
         let _ = writeln!(out, "\n**{}**\n", escape_cell(&run.header.name));
         write_overview(&mut out, run);
-        figures(&mut out, run, overhead_over);
+        write_figures(&mut out, run, overhead_over);
     }
     out
 }
 
 /// Renders a run of several lanes (loads that run side by side): a row for each lane and their sum, then each lane as
 /// in [`render`]. `runs`: the lanes' runs, in order.
-pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
+pub fn lanes_report(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", escape_cell(&record.name));
-    write_section(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
+    write_section(
+        &mut out,
+        &lanes::table(record, runs),
+        [lanes::table_notes(runs)],
+    );
     out.push('\n');
     out + &render(runs, overhead_over)
 }
@@ -87,20 +91,20 @@ fn write_overview(out: &mut String, run: &Run) {
 }
 
 /// Writes the figures: for each part of the report a table with notes.
-fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
+fn write_figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let summary = &run.summary;
-    let counted = [totals::facts(run), totals::handshakes(run)].concat();
-    let measured = measures::protocol_facts(run)
+    let counted = [totals::total_facts(run), totals::describe_handshakes(run)].concat();
+    let measured = protocol_measures::protocol_facts(run)
         .into_iter()
-        .chain(measures::describe_distribution(run));
+        .chain(protocol_measures::describe_distribution(run));
     let held = summary
         .memory
         .as_ref()
         .map(memory::describe_open_connections);
-    let facts = counted.into_iter().chain([totals::check(run)]);
+    let facts = counted.into_iter().chain([totals::count_check_fact(run)]);
     let facts = facts.chain(measured).chain(held);
     let rows = facts.map(|fact| {
-        let mark = if fact.is_loud { "⚠️ " } else { "" };
+        let mark = if fact.is_problem { "⚠️ " } else { "" };
         [fact.name.to_owned(), format!("{mark}{}", fact.text)]
     });
     write_section(out, &TextTable::new([""; 2], &[0, 1], rows), None);
@@ -109,18 +113,24 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let streams = summary
         .total
         .messages
-        .map(|_| measures::STREAMS_NOTE.to_owned());
+        .map(|_| protocol_measures::STREAMS_NOTE.to_owned());
     let above = overhead_over.map(|delay| times::overhead_text(run, delay));
     let notes = calls.and_then(times::dash_note).into_iter();
     let notes = notes.chain(streams).chain(above);
-    write_section(out, &measures::table("times", of_calls), notes);
-    write_section(out, &times::sampling(run), times::sampling_note(run));
-    write_section(out, &steps::table(run), steps::note(run));
-    let besides = summary.total.measures.as_ref();
-    let besides = besides.map(measures::times).unwrap_or_default();
+    write_section(out, &protocol_measures::table("times", of_calls), notes);
     write_section(
         out,
-        &measures::table(measures::timed_callers_name(), besides),
+        &times::confidence_table(run),
+        times::confidence_note(run),
+    );
+    write_section(out, &steps::table(run), steps::note(run));
+    let besides = summary.total.measures.as_ref();
+    let besides = besides
+        .map(protocol_measures::protocol_times)
+        .unwrap_or_default();
+    write_section(
+        out,
+        &protocol_measures::table(protocol_measures::timed_callers_name(), besides),
         None,
     );
     if let Some(memory) = &summary.memory {
@@ -130,19 +140,23 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
             [memory::MEMORY_NOTE.to_owned()],
         );
     }
-    let phases = measures::table("connections", times::phase_times(run));
+    let phases = protocol_measures::table("connections", times::phase_times(run));
     write_section(out, &phases, None);
     write_section(out, &addresses::table(run), None);
     write_section(out, &shards::table(run), shards::note(run));
     write_section(out, &slowest::table(run), None);
     for failed in [
-        errors::calls(run),
+        errors::call_errors(run),
         errors::abandoned_calls(run),
-        errors::connections(run),
+        errors::connection_errors(run),
     ] {
         write_section(out, &failed, errors::error_messages(run, &failed));
     }
-    write_section(out, &ends::table(run).transpose(), ends::notes(run));
+    write_section(
+        out,
+        &end_resources::table(run).transpose(),
+        end_resources::notes(run),
+    );
 }
 
 /// Writes a table and its notes; writes nothing if the table has no rows.
@@ -151,7 +165,7 @@ fn write_section(out: &mut String, rows: &TextTable, notes: impl IntoIterator<It
         return;
     }
     out.push('\n');
-    table(out, rows);
+    write_table(out, rows);
     let mut notes = notes.into_iter().peekable();
     if notes.peek().is_some() {
         out.push('\n');
@@ -160,7 +174,7 @@ fn write_section(out: &mut String, rows: &TextTable, notes: impl IntoIterator<It
 }
 
 /// Renders a search: its result in sentences, and a row for each trial.
-pub fn search(record: &SearchRecord) -> String {
+pub fn search_report(record: &SearchRecord) -> String {
     let mut out = format!(
         "**{}** at {}\n\n{}\n\n",
         escape_cell(&record.name),
@@ -173,12 +187,12 @@ pub fn search(record: &SearchRecord) -> String {
         finding.map_or_else(Vec::new, |f| found::explanation(record, f)),
     );
     out.push('\n');
-    table(&mut out, &found::table(record));
+    write_table(&mut out, &found::table(record));
     out
 }
 
 /// Renders a ladder or sweep: the verdict and notes, and a row for each rung.
-pub fn ladder(record: &LadderRecord) -> String {
+pub fn ladder_report(record: &LadderRecord) -> String {
     if record.limits.is_some() {
         return sweep_report(record);
     }
@@ -190,7 +204,7 @@ pub fn ladder(record: &LadderRecord) -> String {
     if record.is_generator_limited() {
         let _ = writeln!(out, "⚠️ {}\n", escape_cell(rungs::INVALID_NOTE));
     }
-    let groups = rungs::groups(record).into_iter();
+    let groups = rungs::metric_groups(record).into_iter();
     let mut tables: Vec<TextTable> = groups.map(|group| group.table(record)).collect();
     if tables.is_empty() {
         let names = record.rungs.iter().map(|rung| [rung.name.clone()]);
@@ -204,9 +218,9 @@ pub fn ladder(record: &LadderRecord) -> String {
         if n > 0 {
             out.push('\n');
         }
-        table(&mut out, &rows);
+        write_table(&mut out, &rows);
     }
-    for pair in rungs::additions(record) {
+    for pair in rungs::added_costs(record) {
         let head = [
             format!("{} adds to {}", pair.upper, pair.lower),
             String::new(),
@@ -216,7 +230,7 @@ pub fn ladder(record: &LadderRecord) -> String {
     }
     let notes = [
         rungs::cost_sentences(record),
-        rungs::objectives(record),
+        rungs::objective_lines(record),
         rungs::notes(record),
         vec![rungs::describe_confidence(record)],
     ];
@@ -226,9 +240,9 @@ pub fn ladder(record: &LadderRecord) -> String {
 }
 
 fn sweep_report(record: &LadderRecord) -> String {
-    let links = sweep::links::links(record);
+    let links = sweep::links::sweep_configurations(record);
     let mut out = format!("**{}**\n\n", escape_cell(&record.name));
-    table(
+    write_table(
         &mut out,
         &sweep::table(&links).columns(&sweep::NARROW_COLUMNS),
     );
@@ -245,7 +259,7 @@ fn write_list<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>)
     }
 }
 
-fn table(out: &mut String, table: &TextTable) {
+fn write_table(out: &mut String, table: &TextTable) {
     let side = |i| if table.is_text(i) { "---" } else { "---:" };
     let sides: Vec<&str> = (0..table.head.len()).map(side).collect();
     let heads = table.head.iter().map(|name| match name.as_str() {
@@ -260,7 +274,7 @@ fn table(out: &mut String, table: &TextTable) {
 }
 
 /// Renders a comparison: the warnings, a row for each metric, and the differences between the plans.
-pub fn comparison(c: &Comparison) -> String {
+pub fn comparison_report(c: &Comparison) -> String {
     let mut out = String::new();
     for warning in &c.warnings {
         let _ = writeln!(out, "> ⚠️ {}", escape_cell(warning));
@@ -279,7 +293,7 @@ pub fn comparison(c: &Comparison) -> String {
         };
         cells[5].insert_str(0, sign);
     }
-    table(&mut out, &figures);
+    write_table(&mut out, &figures);
     if !c.plan_differences.is_empty() {
         out += "\nThe plans differ in:\n\n";
         let differences = c.plan_differences.iter();

@@ -92,7 +92,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
     text.extend(describe_contradictions(record, finding));
     if let Some(line) = finding.line_per_s {
         text.push(
-            match confirmation(record, line) {
+            match confirming_trial(record, line) {
                 Some(_) if !finding.confirmed => {
                     "NOT CONFIRMED: a confirmation at the line met every objective, but as many trials there or more did not"
                         .to_owned()
@@ -172,7 +172,7 @@ fn explain_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String
                 exact_rate(record.goal.least_per_s)
             ));
         }
-        LimitingFactor::NotReached => return explain_unlimited(record, finding),
+        LimitingFactor::NotReached => return explain_missing_limit(record, finding),
     };
     let carries_no_more = match finding.limit {
         LimitingFactor::Queue => ": the target's capacity is reached",
@@ -202,7 +202,7 @@ fn explain_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String
 }
 
 /// Explains that no rate above the line was shown to be too high.
-fn explain_unlimited(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
+fn explain_missing_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let higher = |t: &&Trial| finding.line_per_s.is_none_or(|line| t.rate_per_s > line);
     let failed = record.trials.iter().filter(higher);
     let failed = failed.filter(|t| t.verdict.is_failure()).count() as u64;
@@ -217,7 +217,7 @@ fn explain_unlimited(record: &SearchRecord, finding: &SearchResult) -> Option<St
 }
 
 /// Returns the longest trial that confirmed the load line `line`.
-fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
+fn confirming_trial(record: &SearchRecord, line: f64) -> Option<&Trial> {
     record
         .trials
         .iter()

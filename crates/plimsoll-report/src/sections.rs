@@ -2,16 +2,16 @@
 //! response times.
 
 pub(crate) mod addresses;
-pub(crate) mod answer;
-pub(crate) mod ends;
+pub(crate) mod end_resources;
 pub(crate) mod errors;
 pub(crate) mod facts;
-pub(crate) mod measures;
+pub(crate) mod headline;
 pub(crate) mod memory;
 pub(crate) mod overhead;
 pub(crate) mod profile;
+pub(crate) mod protocol_measures;
 pub(crate) mod rotation;
-pub(crate) mod settled;
+pub(crate) mod settled_calls;
 pub(crate) mod shards;
 pub(crate) mod slowest;
 pub(crate) mod steps;

@@ -16,12 +16,12 @@ use crate::quantity::{count, or_dash, rate, share, time};
 use crate::sections::table::TextTable;
 use crate::terminal::{TerminalOptions, write_list, write_wrapped};
 
-use links::{ConnectionMode, SweepLink};
+use links::{ConnectionMode, SweepConfiguration};
 pub use metrics::{SweepMetric, csv, metrics};
 
 /// Renders the sweep, with a line feed at its end.
 pub fn render(record: &LadderRecord, options: &TerminalOptions) -> String {
-    let links = links::links(record);
+    let links = links::sweep_configurations(record);
     let mut out = format!("{}\n\n", options.bold(&record.name));
     out += &table(&links)
         .columns(&NARROW_COLUMNS)
@@ -35,7 +35,7 @@ pub fn render(record: &LadderRecord, options: &TerminalOptions) -> String {
         let _ = writeln!(out, "\n{}", options.bold("metrics"));
         let head = ["ScenarioName", "MetricName", "MetricUnit", "MetricValue"];
         let rows = metrics.into_iter().map(|m| {
-            let value = metrics::number(m.value);
+            let value = metrics::format_number(m.value);
             [m.scenario, m.name.to_owned(), m.unit.to_owned(), value]
         });
         out += &TextTable::new(head, &[0, 1, 2], rows).render_unwrapped(options.width);
@@ -49,8 +49,8 @@ pub fn render(record: &LadderRecord, options: &TerminalOptions) -> String {
 }
 
 /// Returns the sweep as JSON.
-pub fn document(record: &LadderRecord) -> Value {
-    let links = links::links(record);
+pub fn sweep_json(record: &LadderRecord) -> Value {
+    let links = links::sweep_configurations(record);
     json!({
         "name": record.name,
         "interrupted": record.interrupted,
@@ -70,7 +70,7 @@ pub fn document(record: &LadderRecord) -> Value {
     })
 }
 
-fn link_json(link: &SweepLink) -> Value {
+fn link_json(link: &SweepConfiguration) -> Value {
     json!({
         "name": link.name,
         "suite": link.suite,
@@ -81,7 +81,7 @@ fn link_json(link: &SweepLink) -> Value {
         "connections_resumed": link.resumed,
         "elapsed_s": link.elapsed_s,
         "slices": link.slices,
-        "batches": link.turns,
+        "batches": link.batches,
         "fetched_per_s": link.files.map(|f| f.value),
         "fetched_per_s_interval": link.files.map(|f| f.interval),
         "bytes_per_s": link.speed.map(|f| f.value),
@@ -109,7 +109,7 @@ pub(crate) fn format_estimate(figure: IntervalEstimate, show: impl Fn(f64) -> St
 pub(crate) const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
 
 /// Returns a row for each configuration.
-pub(crate) fn table(links: &[SweepLink]) -> TextTable {
+pub(crate) fn table(links: &[SweepConfiguration]) -> TextTable {
     let head = [
         "configuration",
         "size",
@@ -135,21 +135,21 @@ pub(crate) fn table(links: &[SweepLink]) -> TextTable {
             link.title(),
             link.size_text(),
             known(link.files, rate),
-            known(link.speed, speed),
+            known(link.speed, format_speed),
             or_dash(link.client.us_per_file(link.ok), time),
             or_dash(link.server.us_per_file(link.ok), time),
             or_dash(link.client.bytes_per_s(link.bytes), gb),
             count(link.full),
             count(link.resumed),
-            known(link.client_share, percent),
-            known(link.server_share, percent),
+            known(link.client_share, format_percent),
+            known(link.server_share, format_percent),
         ]
     });
     TextTable::new(head, &[0], rows)
 }
 
 /// Formats bytes per second.
-pub(crate) fn speed(bytes_per_s: f64) -> String {
+pub(crate) fn format_speed(bytes_per_s: f64) -> String {
     format_in_unit(bytes_per_s, |value| {
         let digits = usize::from(value < 100.0 && value.fract() > 0.0);
         format!("{value:.digits$}")
@@ -167,7 +167,7 @@ pub(crate) fn format_in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> Strin
     format!("{} {unit}", show(value))
 }
 
-pub(crate) fn percent(share: f64) -> String {
+pub(crate) fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
@@ -195,8 +195,8 @@ pub(crate) fn describe_limit(limits: &CryptoSpeeds) -> String {
     )
 }
 
-pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
-    let mut notes = ladder::objectives(record);
+pub(crate) fn notes(record: &LadderRecord, links: &[SweepConfiguration]) -> Vec<String> {
+    let mut notes = ladder::objective_lines(record);
     for link in links {
         if link.mode == ConnectionMode::Resumed && link.full > 0 {
             notes.push(format!(
@@ -212,7 +212,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
             ));
         }
     }
-    let turns = || links.iter().map(|link| link.turns);
+    let turns = || links.iter().map(|link| link.batches);
     if let (Some(fewest), Some(most @ 1..)) = (turns().min(), turns().max()) {
         let each = if fewest == most {
             fewest.to_string()
@@ -228,13 +228,14 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
             "configurations ran one after another, in slices: {why}"
         ));
     }
-    for link in links.iter().filter(|link| link.overran > 0) {
+    for link in links.iter().filter(|link| link.overrun_batches > 0) {
         notes.push(format!(
             "{}: {} of {} batches ended in the next configuration's: use fewer clients or smaller files, or slices (--slice)",
-            link.name, link.overran, link.turns
+            link.name, link.overrun_batches, link.batches
         ));
     }
-    let has_interval = |link: &&SweepLink| link.files.is_some_and(|f| f.interval.is_some());
+    let has_interval =
+        |link: &&SweepConfiguration| link.files.is_some_and(|f| f.interval.is_some());
     let without: Vec<&str> = links
         .iter()
         .filter(|link| !has_interval(link))
@@ -256,7 +257,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
             ));
         }
     }
-    notes.extend(ladder::libraries(record));
+    notes.extend(ladder::describe_libraries(record));
     notes.extend(ladder::common_notes(record));
     notes
 }

@@ -5,11 +5,11 @@
 
 mod comparison;
 mod history;
-mod measures;
 mod memory;
 mod objectives;
 mod profile;
-mod slowest;
+mod protocol_measures;
+mod slowest_calls;
 mod table;
 mod times;
 
@@ -19,13 +19,13 @@ use std::time::Duration;
 use plimsoll_model::objective::{RunVerdict, judge_run};
 use plimsoll_model::runs::run::{Run, RunState, TimesSummary};
 
-use crate::sections::answer::describe_latency;
-use crate::sections::measures::{CountFact, table as times_of};
+use crate::sections::headline::describe_latency;
+use crate::sections::protocol_measures::{CountFact, table as percentile_values};
 use crate::sections::table::TextTable;
 use crate::sections::times::phase_times;
 use crate::{
-    sections::addresses, sections::ends, sections::errors, sections::facts, sections::shards,
-    sections::steps, sections::totals,
+    sections::addresses, sections::end_resources, sections::errors, sections::facts,
+    sections::shards, sections::steps, sections::totals,
 };
 
 pub use comparison::render_comparison;
@@ -58,7 +58,7 @@ impl Default for TerminalOptions {
 }
 
 impl TerminalOptions {
-    pub(crate) fn loud(&self, text: &str) -> String {
+    pub(crate) fn bold_red(&self, text: &str) -> String {
         self.paint("1;31", text)
     }
 
@@ -85,21 +85,21 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
         }
         out.push('\n');
     }
-    headline(&mut out, run, options);
-    objectives::objectives(&mut out, run, options);
+    write_headline(&mut out, run, options);
+    objectives::write_objectives(&mut out, run, options);
     write_counts(&mut out, run, options);
-    times::times(&mut out, run, options);
+    times::write_times(&mut out, run, options);
     write_section(&mut out, &steps::table(run), steps::note(run), options);
-    measures::measures(&mut out, run, options);
-    memory::memory(&mut out, run, options);
-    times_table(&mut out, "connections", phase_times(run), options);
+    protocol_measures::write_measures(&mut out, run, options);
+    memory::write_memory(&mut out, run, options);
+    write_times_table(&mut out, "connections", phase_times(run), options);
     write_section(&mut out, &addresses::table(run), [], options);
     write_section(&mut out, &shards::table(run), shards::note(run), options);
-    slowest::slowest(&mut out, run, options);
+    slowest_calls::write_slowest(&mut out, run, options);
     for errors in [
-        errors::calls(run),
-        errors::cut_off(run),
-        errors::connections(run),
+        errors::call_errors(run),
+        errors::cut_off_call_count(run),
+        errors::connection_errors(run),
     ] {
         write_section(
             &mut out,
@@ -108,9 +108,9 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
             options,
         );
     }
-    resources(&mut out, run, options);
-    profile::profile(&mut out, run, options);
-    notes(&mut out, run, options);
+    write_resources(&mut out, run, options);
+    profile::write_profile(&mut out, run, options);
+    write_notes(&mut out, run, options);
     out
 }
 
@@ -155,12 +155,12 @@ fn write_warnings(out: &mut String, run: &Run, options: &TerminalOptions) {
     if let Some(title) = invalid_title(run) {
         let problems = run.summary.health.problems.iter();
         let invalid = problems.filter(|p| p.invalidates).map(|p| p.text.as_str());
-        let _ = writeln!(out, "{}", options.loud(title));
+        let _ = writeln!(out, "{}", options.bold_red(title));
         write_list(out, invalid, options);
         out.push('\n');
     }
     if let Some(title) = early_end_title(run) {
-        let _ = writeln!(out, "{}", options.loud(title));
+        let _ = writeln!(out, "{}", options.bold_red(title));
         write_list(out, run.reason.as_deref(), options);
         out.push('\n');
     }
@@ -200,7 +200,7 @@ pub(crate) fn early_end_title(run: &Run) -> Option<&'static str> {
     }
 }
 
-fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
+fn write_headline(out: &mut String, run: &Run, options: &TerminalOptions) {
     let h = &run.header;
     let _ = writeln!(out, "{}", options.bold(&h.name));
     if let Some(what) = facts::describe_call(h) {
@@ -213,7 +213,7 @@ fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
     if !h.labels.is_empty() {
         write_wrapped(
             out,
-            &format!("labels: {}", facts::labels(&h.labels)),
+            &format!("labels: {}", facts::format_labels(&h.labels)),
             options,
         );
     }
@@ -222,9 +222,9 @@ fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
 
 /// Writes the counts, and the check that they add up.
 fn write_counts(out: &mut String, run: &Run, options: &TerminalOptions) {
-    let counted = [totals::facts(run), totals::handshakes(run)].concat();
+    let counted = [totals::total_facts(run), totals::describe_handshakes(run)].concat();
     write_facts(out, counted, options);
-    write_facts(out, [totals::check(run)], options);
+    write_facts(out, [totals::count_check_fact(run)], options);
     out.push('\n');
 }
 
@@ -235,17 +235,17 @@ fn write_facts(
     options: &TerminalOptions,
 ) {
     for fact in facts {
-        let text = if fact.is_loud {
-            options.loud(&fact.text)
+        let text = if fact.is_problem {
+            options.bold_red(&fact.text)
         } else {
             fact.text
         };
-        row(out, fact.name, &text, options);
+        write_row(out, fact.name, &text, options);
     }
 }
 
 /// Writes a name and its text, wrapped and indented.
-fn row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
+fn write_row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
     const INDENT: usize = 13;
     debug_assert!(name.chars().count() < INDENT, "`{name}` runs into its text");
     for (i, line) in wrap(text, options.width.saturating_sub(INDENT))
@@ -258,30 +258,30 @@ fn row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
 }
 
 /// Writes a table of times; writes nothing if there are none. `what`: the heading of the names.
-fn times_table(
+fn write_times_table(
     out: &mut String,
     what: &str,
     rows: Vec<(String, TimesSummary)>,
     options: &TerminalOptions,
 ) {
-    let times = times_of(what, rows).columns(&[0, 12, 1, 4, 6, 8, 11]);
+    let times = percentile_values(what, rows).columns(&[0, 12, 1, 4, 6, 8, 11]);
     write_section(out, &times, [], options);
 }
 
-fn resources(out: &mut String, run: &Run, options: &TerminalOptions) {
-    let ends = ends::table(run);
+fn write_resources(out: &mut String, run: &Run, options: &TerminalOptions) {
+    let ends = end_resources::table(run);
     if ends.rows.is_empty() {
         return;
     }
     *out += &ends.transpose().render(options.width);
-    for note in ends::notes(run) {
+    for note in end_resources::notes(run) {
         let _ = writeln!(out, "{note}");
     }
     out.push('\n');
 }
 
 /// Writes notes for the reader, and advice on what to do next.
-fn notes(out: &mut String, run: &Run, options: &TerminalOptions) {
+fn write_notes(out: &mut String, run: &Run, options: &TerminalOptions) {
     let problems = run.summary.health.problems.iter();
     let texts: Vec<&str> = problems
         .filter(|p| !p.invalidates)

@@ -8,10 +8,14 @@ use plimsoll_model::comparisons::track::{
 use plimsoll_model::formats::quantity::{bytes, plural};
 
 /// Describes a comparison in one sentence: the versions, the changes with their intervals, and the verdict.
-pub fn comparison(old: &TrackedVersion, new: &TrackedVersion, found: &VersionComparison) -> String {
-    let mut parts: Vec<String> = found.changes.iter().map(change).collect();
+pub fn describe_comparison(
+    old: &TrackedVersion,
+    new: &TrackedVersion,
+    found: &VersionComparison,
+) -> String {
+    let mut parts: Vec<String> = found.changes.iter().map(describe_change).collect();
     parts.extend(found.memory.map(|memory| {
-        let range = range(memory.low_percent, memory.high_percent);
+        let range = format_range(memory.low_percent, memory.high_percent);
         let range = range.map_or_else(String::new, |range| format!("{range}, "));
         let (old, new) = (memory.old_bytes as u64, memory.new_bytes as u64);
         format!("memory {range}{} to {}", bytes(old), bytes(new))
@@ -52,19 +56,19 @@ pub fn comparison(old: &TrackedVersion, new: &TrackedVersion, found: &VersionCom
     )
 }
 
-fn change(change: &MetricChange) -> String {
+fn describe_change(change: &MetricChange) -> String {
     let name = match change.metric {
         LadderMetric::ServerCpu => "server CPU",
         LadderMetric::ClientCpu => "client CPU",
         other => other.name(),
     };
-    match range(change.low_percent, change.high_percent) {
+    match format_range(change.low_percent, change.high_percent) {
         Some(range) => format!("{name} {range}"),
         None => format!("{name} not known"),
     }
 }
 
-fn range(low: Option<f64>, high: Option<f64>) -> Option<String> {
+fn format_range(low: Option<f64>, high: Option<f64>) -> Option<String> {
     let (low, high) = (low?, high?);
     let sign = |percent: f64| {
         let sign = if percent < 0.0 { '−' } else { '+' };
@@ -74,7 +78,11 @@ fn range(low: Option<f64>, high: Option<f64>) -> Option<String> {
 }
 
 /// Describes the result of a search for the commit that made the change, in sentences.
-pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch) -> String {
+pub fn describe_search(
+    good: &TrackedVersion,
+    bad: &TrackedVersion,
+    found: &CommitSearch,
+) -> String {
     let compared: usize = found.steps.iter().map(|step| step.comparisons.len()).sum();
     let of = |outcome| {
         found

@@ -101,7 +101,7 @@ fn bencher_lists_one_benchmark_per_run() {
             RunEnding::complete(),
         )
     };
-    let document = bencher::document(&[run("one"), run("two")]);
+    let document = bencher::build_document(&[run("one"), run("two")]);
     let benchmarks = document.as_object().expect("an object");
     assert_eq!(benchmarks.len(), 2, "{document}");
     for measures in benchmarks.values() {

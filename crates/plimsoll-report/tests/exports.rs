@@ -78,7 +78,7 @@ print(intervals, total.get_total_count(), *[total.get_value_at_percentile(p) for
 #[test]
 fn junit_covers_objectives_and_validity() {
     let (_dir, run) = made::run("a \"b\" <c>");
-    let xml = junit::render(&[run]);
+    let xml = junit::render_runs(&[run]);
     assert_eq!(xml.matches("<testcase ").count(), 2, "{xml}");
     assert!(
         xml.contains("name=\"a &quot;b&quot; &lt;c&gt;\" tests=\"2\" failures=\"1\" errors=\"0\"")
@@ -103,7 +103,7 @@ fn junit_case_names_are_unique() {
         })
         .into_iter()
         .unzip();
-    let xml = junit::render(&runs);
+    let xml = junit::render_runs(&runs);
     let mut cases: Vec<&str> = xml
         .lines()
         .filter_map(|line| line.trim().strip_prefix("<testcase "))
@@ -142,7 +142,7 @@ fn junit_conforms_to_its_schema() {
     let (_three, mut aborted) = made::run("aborted");
     aborted.state = plimsoll_model::runs::run::RunState::Aborted;
     aborted.reason = Some("interrupted \"by\" a\u{7} signal".to_owned());
-    let xml = junit::render(&[met, without, aborted]);
+    let xml = junit::render_runs(&[met, without, aborted]);
     assert_eq!(validate(&xml), Ok(()), "{xml}");
     assert_eq!(xml.matches("name=\"the run is valid\"").count(), 3);
     assert!(
@@ -171,7 +171,7 @@ fn ladder_junit_includes_gates_and_resolution() {
     // The second rung adds 7.2 to 14.4 µs at the p50, the third -0.2 to 3.4 µs.
     let beyond = gates(&["p50 +5us"]);
     assert_eq!(beyond.conclusion(), Some(RunVerdict::Fail));
-    let xml = junit::ladder(&beyond);
+    let xml = junit::render_ladder(&beyond);
     assert_eq!(validate(&xml), Ok(()), "{xml}");
     assert!(
         xml.contains("name=\"tls server: p50 +5us\"") && xml.contains("p50 +5us BEYOND"),
@@ -181,7 +181,7 @@ fn ladder_junit_includes_gates_and_resolution() {
     // An undecided gate is an error, like a resolution that was not reached.
     let undecided = gates(&["p99 +100us"]);
     assert_eq!(undecided.conclusion(), Some(RunVerdict::Invalid));
-    let xml = junit::ladder(&undecided);
+    let xml = junit::render_ladder(&undecided);
     assert_eq!(xml.matches("<failure ").count(), 0, "{xml}");
     assert!(xml.contains("p99 +100us not decided"), "{xml}");
     assert!(xml.contains("name=\"tls server: p99 +100us\""), "{xml}");
@@ -195,7 +195,7 @@ fn ladder_junit_includes_gates_and_resolution() {
         }
         record
     };
-    let xml = junit::ladder(&failing);
+    let xml = junit::render_ladder(&failing);
     assert_eq!(failing.conclusion(), Some(RunVerdict::Invalid));
     assert_eq!(xml.matches("fails more calls").count(), 1, "{xml}");
     let mut unreplicated = gates(&["p50 +70us"]);
@@ -204,7 +204,7 @@ fn ladder_junit_includes_gates_and_resolution() {
         batches.required_replicates = 5;
     }
     assert_eq!(unreplicated.conclusion(), Some(RunVerdict::Invalid));
-    let xml = junit::ladder(&unreplicated);
+    let xml = junit::render_ladder(&unreplicated);
     assert!(
         xml.contains("servers were started 1 time, and it takes 5"),
         "{xml}"
@@ -215,7 +215,7 @@ fn ladder_junit_includes_gates_and_resolution() {
         rung.slices[0].server_cpu_us_per_call = None;
         rung.slices.truncate(1);
     }
-    let xml = junit::ladder(&unseen);
+    let xml = junit::render_ladder(&unseen);
     assert!(
         xml.contains("the CPU time of a server is not known"),
         "{xml}"
@@ -224,17 +224,17 @@ fn ladder_junit_includes_gates_and_resolution() {
     if let Some(batches) = &mut unreplicated.batches {
         batches.alpha = 0.0005;
     }
-    let text = markdown::ladder(&unreplicated);
+    let text = markdown::ladder_report(&unreplicated);
     let expected =
         "99.9 % simultaneous confidence intervals: of 1,000 ladders of equal rungs, at least 999";
     assert!(text.contains(expected), "{text}");
     let mut unresolved = gates(&[]);
-    assert!(!junit::ladder(&unresolved).contains("differences"));
+    assert!(!junit::render_ladder(&unresolved).contains("differences"));
     if let Some(turns) = &mut unresolved.batches {
         turns.wanted_us = Some(0.01);
     }
     assert_eq!(unresolved.conclusion(), Some(RunVerdict::Invalid));
-    let xml = junit::ladder(&unresolved);
+    let xml = junit::render_ladder(&unresolved);
     assert_eq!(validate(&xml), Ok(()), "{xml}");
     assert!(
         xml.contains("<error type=\"error\" message=\"RESOLUTION NOT REACHED"),
@@ -283,7 +283,7 @@ fn abandoned_calls_are_never_errors() {
             success.1
         );
         assert!(shown.contains(&calls), "{shown}");
-        let html = html::runs(&[RunView::read(run.clone()).expect("a view")]);
+        let html = html::runs_page(&[RunView::read(run.clone()).expect("a view")]);
         assert!(!html.contains(" errors at "), "the timeline");
         assert!(!html.contains("<h2>Errors"), "the table of errors");
         assert!(html.contains("Abandoned") && html.contains(outcome.code()));
@@ -294,7 +294,7 @@ fn abandoned_calls_are_never_errors() {
         let text = prometheus::render(&runs);
         let counted = format!("outcome=\"{}\"}} 3", outcome.code());
         assert!(text.contains(&counted), "{text}");
-        let text = junit::render(&runs);
+        let text = junit::render_runs(&runs);
         assert!(!text.contains(outcome.code()), "{text}");
     }
 }

@@ -53,7 +53,7 @@ fn check_page(page: &str) {
 
 #[test]
 fn page_shows_verdict_plots_and_tables() {
-    let page = html::runs(&[view("<b>steady</b> & \"co\"")]);
+    let page = html::runs_page(&[view("<b>steady</b> & \"co\"")]);
     check_page(&page);
     assert!(page.contains("objective missed"), "the verdict");
     assert!(page.contains("p99 &lt; 1ms: missed"));
@@ -88,7 +88,7 @@ fn streams_and_sessions_show_own_measures() {
     };
     let streams = view(Fixture::streams("streams"), "streams");
     let sessions = view(Fixture::sessions("sessions"), "sessions");
-    let page = html::runs(std::slice::from_ref(&streams));
+    let page = html::runs_page(std::slice::from_ref(&streams));
     check_page(&page);
     for words in [
         "<h2>Streams</h2>",
@@ -100,7 +100,7 @@ fn streams_and_sessions_show_own_measures() {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("<h2>Sessions</h2>"));
-    let page = html::runs(std::slice::from_ref(&sessions));
+    let page = html::runs_page(std::slice::from_ref(&sessions));
     check_page(&page);
     for words in [
         "<h2>Sessions</h2>",
@@ -114,7 +114,7 @@ fn streams_and_sessions_show_own_measures() {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("<h2>Streams</h2>"));
-    let page = html::runs(&[streams, sessions]);
+    let page = html::runs_page(&[streams, sessions]);
     check_page(&page);
     assert!(page.contains("tokens, streamed, first message"));
     assert!(page.contains("chat, sessions, first token"));
@@ -122,7 +122,7 @@ fn streams_and_sessions_show_own_measures() {
 
 #[test]
 fn plots_overlay_several_runs() {
-    let page = html::runs(&[view("before"), view("after")]);
+    let page = html::runs_page(&[view("before"), view("after")]);
     check_page(&page);
     assert!(page.contains("before, response time") && page.contains("after, response time"));
 }
@@ -139,7 +139,7 @@ fn same_named_runs_are_distinguished() {
         );
         RunView::read(run).expect("a view")
     };
-    let page = html::runs(&[view("monday"), view("tuesday")]);
+    let page = html::runs_page(&[view("monday"), view("tuesday")]);
     check_page(&page);
     for words in ["(monday), response time", "(tuesday), response time"] {
         assert!(page.contains(words), "{words}");
@@ -157,7 +157,7 @@ fn page_shows_setup_and_rerun_command() {
         RunEnding::complete(),
     );
     let again = format!("plimsoll run '{}/plan.toml'", run.dir.display());
-    let page = html::runs(&[RunView::read(run).expect("a view")]);
+    let page = html::runs_page(&[RunView::read(run).expect("a view")]);
     check_page(&page);
     for words in [
         "<dt>began</dt>",
@@ -181,7 +181,7 @@ fn page_shows_setup_and_rerun_command() {
 fn sweep_page_has_own_sections() {
     let mut record = records::sweep();
     record.limits = Some(CryptoSpeeds::default());
-    let page = html::ladder(&record, "[load]\n", Path::new("runs/sweep"));
+    let page = html::ladder_page(&record, "[load]\n", Path::new("runs/sweep"));
     check_page(&page);
     for words in [
         "<h2>Bytes a second</h2>",
@@ -201,7 +201,7 @@ fn search_plots_limited_percentile() {
     for trial in &mut record.trials {
         trial.limited_us = trial.p99_us.map(|us| us / 2.0);
     }
-    let page = html::search(&record, "", Path::new("runs/search"));
+    let page = html::search_page(&record, "", Path::new("runs/search"));
     check_page(&page);
     assert!(
         page.contains("what &quot;p95 &lt; 10ms&quot; limits"),
@@ -211,13 +211,13 @@ fn search_plots_limited_percentile() {
 
 #[test]
 fn search_shows_load_line_and_trials() {
-    check_page(&html::search(
+    check_page(&html::search_page(
         &records::begun_search(),
         "",
         Path::new("runs/search"),
     ));
     let record = records::search();
-    let page = html::search(&record, "[load]\n", Path::new("runs/search"));
+    let page = html::search_page(&record, "[load]\n", Path::new("runs/search"));
     check_page(&page);
     assert!(
         page.contains("is the load line (p99 &lt; 10ms)"),
@@ -231,7 +231,7 @@ fn search_shows_load_line_and_trials() {
 
 #[test]
 fn a_ladder_shows_its_rungs() {
-    let page = html::ladder(&records::ladder(), "", Path::new("runs/ladder"));
+    let page = html::ladder_page(&records::ladder(), "", Path::new("runs/ladder"));
     check_page(&page);
     for words in [
         "tls mutual, via two sidecars adds ",
@@ -249,12 +249,12 @@ fn comparison_shows_differences_in_plans() {
     b.plan.push_str("[load]\nrate = \"5/s\"\n");
     let (a, b) = ([a], [b]);
     let comparison = compare(&a, &b).expect("two sides");
-    let text = markdown::comparison(&comparison);
+    let text = markdown::comparison_report(&comparison);
     assert!(text.contains("| response p99 | "), "{text}");
     assert!(text.contains("- load.rate: (not set) → \"5/s\""), "{text}");
     assert!(text.contains("&lt;i>before"), "{text}");
     let views = |runs: [_; 1]| runs.map(|run| RunView::read(run).expect("a view"));
-    let page = html::comparison(&comparison, &views(a), &views(b));
+    let page = html::comparison_page(&comparison, &views(a), &views(b));
     check_page(&page);
     assert!(!page.contains("<i>before"), "names are text");
     for words in [
@@ -278,7 +278,7 @@ fn long_runs_show_sampling_intervals() {
         let read = Run::load(&run.dir).expect("a run");
         assert_eq!(read.summary, run.summary, "read back as written");
         let summary = markdown::render(std::slice::from_ref(&run), None);
-        let page = html::runs(&[RunView::read(run.clone()).expect("a view")]);
+        let page = html::runs_page(&[RunView::read(run.clone()).expect("a view")]);
         (run, summary, page)
     };
     let (run, summary, page) = shown(12);

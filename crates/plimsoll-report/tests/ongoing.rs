@@ -4,8 +4,8 @@ use plimsoll_model::Outcome;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::records::record::StageRecord;
 use plimsoll_model::runs::run::IntervalRecord;
-use plimsoll_report::exports::ongoing::otlp::MetricsRequest;
-use plimsoll_report::exports::ongoing::{RunningTotals, openmetrics};
+use plimsoll_report::exports::live_runs::otlp::MetricsRequest;
+use plimsoll_report::exports::live_runs::{RunningTotals, render_openmetrics};
 use plimsoll_report::exports::otlp::{ExportRequest, PartialSuccess};
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ fn run() -> RunningTotals {
 #[test]
 fn scrape_contains_counters_and_buckets() {
     let run = run();
-    let text = openmetrics(std::iter::once(&run));
+    let text = render_openmetrics(std::iter::once(&run));
     for line in [
         "plimsoll_live_due_total{run=\"a \\\"run\\\"\"} 2000",
         "plimsoll_live_in_flight{run=\"a \\\"run\\\"\"} 3",

@@ -78,31 +78,34 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     vec![
         (
             "run",
-            html::runs(&[view(Fixture::errors("errors"), "errors")]),
+            html::runs_page(&[view(Fixture::errors("errors"), "errors")]),
         ),
-        ("cold", html::runs(&[view(Fixture::cold("cold"), "cold")])),
+        (
+            "cold",
+            html::runs_page(&[view(Fixture::cold("cold"), "cold")]),
+        ),
         (
             "streams",
-            html::runs(&[view(Fixture::streams("streams"), "streams")]),
+            html::runs_page(&[view(Fixture::streams("streams"), "streams")]),
         ),
         (
             "sessions",
-            html::runs(&[view(Fixture::sessions("sessions"), "sessions")]),
+            html::runs_page(&[view(Fixture::sessions("sessions"), "sessions")]),
         ),
         (
             "runs",
-            html::runs(&[
+            html::runs_page(&[
                 view(Fixture::steady("steady"), "one"),
                 view(Fixture::fleet("fleet"), "two"),
             ]),
         ),
         (
             "comparison",
-            html::comparison(&comparison, &views(a), &views(b)),
+            html::comparison_page(&comparison, &views(a), &views(b)),
         ),
         (
             "search",
-            html::search(
+            html::search_page(
                 &records::search(),
                 "[load]\nrate = \"100/s\"\n",
                 Path::new("runs/search"),
@@ -110,7 +113,7 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
         ),
         (
             "ladder",
-            html::ladder(
+            html::ladder_page(
                 &records::ladder(),
                 "[ladder]\ntls = [\"off\", \"server\"]\n",
                 Path::new("runs/ladder"),
@@ -118,7 +121,7 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
         ),
         (
             "sweep",
-            html::ladder(
+            html::ladder_page(
                 &sweep(),
                 "[ladder]\nsize = [\"1KiB\", \"100KiB\"]\n",
                 Path::new("runs/sweep"),

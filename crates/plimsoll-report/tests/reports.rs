@@ -85,7 +85,7 @@ fn ladder_reports_missed_slice_objectives() {
         "{text}"
     );
     assert!(!text.contains("generator-limited"), "{text}");
-    let document = sweep::document(&records::sweep());
+    let document = sweep::sweep_json(&records::sweep());
     assert_eq!(document["verdict"], "fail");
 }
 
@@ -247,7 +247,7 @@ fn page_and_markdown_match_terminal() {
         assert_eq!(handshakes.len(), of_tls.count());
         let report: Vec<&str> = report.lines().filter(|line| !is_handshake(line)).collect();
         let report = report.join("\n");
-        let page = html::runs(&[RunView::read(run.clone()).unwrap()]);
+        let page = html::runs_page(&[RunView::read(run.clone()).unwrap()]);
         let summary = markdown::render(std::slice::from_ref(&run), None);
         for sentence in handshakes {
             let sentence = sentence["handshakes ".len()..].trim_start().to_lowercase();
@@ -271,10 +271,15 @@ fn multi_run_markdown_matches_terminal() {
     let ladders = [records::ladder_in_batches(), records::ladder()];
     let mut reports: Vec<(String, String)> = ladders
         .iter()
-        .map(|record| (ladder::render(record, &wide), markdown::ladder(record)))
+        .map(|record| {
+            (
+                ladder::render(record, &wide),
+                markdown::ladder_report(record),
+            )
+        })
         .collect();
     let record = records::search();
-    let shown = markdown::search(&record);
+    let shown = markdown::search_report(&record);
     reports.push((search::render(&record, &wide), shown));
     let mut missing = Vec::new();
     for (report, shown) in reports {
@@ -287,7 +292,7 @@ fn multi_run_markdown_matches_terminal() {
 fn markdown_special_characters_are_escaped() {
     let mut record = records::ladder_in_batches();
     record.rungs[1].name = "a|b <b>_x_</b> @team &lt; ~~y~~".to_owned();
-    let shown = markdown::ladder(&record);
+    let shown = markdown::ladder_report(&record);
     let named = r"a\|b &lt;b>\_x\_&lt;/b> &#64;team &amp;lt; \~\~y\~\~";
     assert!(shown.contains(&format!("{named} adds to ")), "{shown}");
     let columns = |line: &str| line.replace("\\|", "").matches('|').count();
@@ -373,7 +378,7 @@ fn compare_replicates() {
 #[test]
 fn json_document_extends_run_json() {
     let run = finished(Fixture::steady("steady"), RunEnding::complete());
-    let shown = json::runs([&run, &run], Some(Duration::from_millis(5)));
+    let shown = json::runs_document([&run, &run], Some(Duration::from_millis(5)));
     assert_eq!(shown["version"], 1);
     let document = &shown["runs"][0];
     assert_eq!(&shown["runs"][1], document);
@@ -384,7 +389,7 @@ fn json_document_extends_run_json() {
     let p50 = document["total"]["response"]["p50_us"].as_f64().unwrap();
     let over = document["overhead"]["p50_us"].as_f64().unwrap();
     assert!((p50 - 5_000.0 - over).abs() < 1e-6);
-    let plain = json::runs([&run], None);
+    let plain = json::runs_document([&run], None);
     assert!(plain["runs"][0].get("overhead").is_none());
 }
 
@@ -396,7 +401,7 @@ fn ladder_and_sweep_json_match_runs() {
         (records::ladder_in_batches(), "ladder", "gated"),
         (sweep, "sweep", "metrics"),
     ] {
-        let shown = json::ladder(&record, Path::new("runs/climb")).unwrap();
+        let shown = json::ladder_document(&record, Path::new("runs/climb")).unwrap();
         assert_eq!(shown["version"], 1);
         assert_eq!(shown["runs"], serde_json::json!([]));
         assert_eq!(shown[kind]["directory"], "runs/climb");

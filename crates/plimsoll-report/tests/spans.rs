@@ -7,13 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::records::record::CallSampler;
-use plimsoll_model::records::recorder::{CallTracing, RequestCarrier};
+use plimsoll_model::records::recorder::{CallTracing, RequestContext};
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::runs::run::header::PlannedStage;
 use plimsoll_model::runs::run::{IntervalRecord, Run, RunEnding, RunHeader, RunOrigin, RunWriter};
 use plimsoll_model::{CallSample, ConnectPhases, Outcome, Recorder, Time};
 use plimsoll_report::exports::otlp::ExportRequest;
-use plimsoll_report::exports::spans::{SpansRequest, json_lines};
+use plimsoll_report::exports::spans::{SpansRequest, to_json_lines};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;
@@ -91,7 +91,7 @@ fn run(dir: &Path, call: &str, sample: u32, shared: u64) -> Run {
                 bytes_received: 6,
             };
             recorder.stage_mut(sample.stage).due += 1;
-            let carried = Some(RequestCarrier {
+            let carried = Some(RequestContext {
                 connection: Some(1),
                 shared_trace_number: (shared > 1).then_some(number / shared * shared),
                 step: None,
@@ -122,7 +122,7 @@ fn spans(run: &Run) -> Vec<Value> {
             spans.as_array().unwrap().clone()
         })
         .collect();
-    let count: u64 = requests.iter().map(SpansRequest::count).sum();
+    let count: u64 = requests.iter().map(SpansRequest::span_count).sum();
     assert_eq!(all.len() as u64, count);
     all
 }
@@ -184,7 +184,7 @@ fn client_span_has_ids_of_request() {
         let error = attribute(call, "error.type");
         assert_eq!(error.as_deref(), failed.then_some("UNAVAILABLE"));
     }
-    assert!(!json_lines(&[run]).contains("hush"));
+    assert!(!to_json_lines(&[run]).contains("hush"));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn measure_sweep(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
 
 /// Returns the files a second of each configuration, with the interval.
 fn rates_with_intervals(record: &LadderRecord) -> Vec<(f64, Option<[f64; 2]>)> {
-    let document = sweep::document(record);
+    let document = sweep::sweep_json(record);
     let links = document["links"].as_array().unwrap();
     let of = |link: &Value| {
         let interval = link["fetched_per_s_interval"].as_array().map(|ends| {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::fault;
-use plimsoll_engine::tls::{Agreement, SharedHandshakeTally};
+use plimsoll_engine::tls::{NegotiatedParameters, SharedHandshakeTally};
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use super::admission::{UnprovenConnections, UnprovenGuard};
 use super::proxy_header::ProxyHeaderError;
 use super::{BoundServer, ConnectionStats, PeerAddress, ServeError, TrustedProxies};
-use crate::tls_server::early::{EarlyStream, ServerStream};
+use crate::tls_server::early_data::{EarlyDataStream, ServerStream};
 
 /// The time limit from accept to the end of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ pub trait ConnectionHandler: Clone + Send + 'static {
 
     /// Sets the address of the client whose connection is served next.
     #[must_use]
-    fn for_client(self, _client: PeerAddress) -> Self {
+    fn with_client_address(self, _client: PeerAddress) -> Self {
         self
     }
 
@@ -67,7 +67,7 @@ pub trait ConnectionHandler: Clone + Send + 'static {
 ///
 /// # Errors
 /// When the listening socket itself fails.
-pub async fn accept(
+pub async fn accept_and_serve(
     bound: BoundServer,
     server: impl ConnectionHandler,
     shutdown: impl Future<Output = ()>,
@@ -90,7 +90,7 @@ pub async fn accept(
         tokio::select! {
             biased;
             () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => count_end(&mut stats, ended),
+            Some(ended) = connections.join_next() => count_ended_connection(&mut stats, ended),
             accepted = listener.next() => {
                 let (stream, peer) = accepted?;
                 stats.accepted += 1;
@@ -109,7 +109,7 @@ pub async fn accept(
     let _ = stop.send(());
     let drained = tokio::time::timeout(drain, async {
         while let Some(ended) = connections.join_next().await {
-            count_end(&mut stats, ended);
+            count_ended_connection(&mut stats, ended);
         }
     });
     if drained.await.is_err() {
@@ -126,7 +126,7 @@ enum ConnectionEnd {
     Broken,
 }
 
-fn count_end(stats: &mut ConnectionStats, ended: Result<ConnectionEnd, JoinError>) {
+fn count_ended_connection(stats: &mut ConnectionStats, ended: Result<ConnectionEnd, JoinError>) {
     match ended {
         Ok(ConnectionEnd::Completed) => {}
         Ok(ConnectionEnd::HandshakeFailed) => stats.handshakes_failed += 1,
@@ -194,7 +194,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
     }
 
     async fn secure_and_serve(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
-        self.server = self.server.for_client(peer);
+        self.server = self.server.with_client_address(peer);
         // Nagle's algorithm would delay small responses until the peer acknowledges earlier data.
         let _ = stream.set_nodelay(true);
         fault::point("connection");
@@ -202,7 +202,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
             return classify_end(peer, self.server.serve(stream, self.stopped).await);
         };
         if acceptor.config().max_early_data_size > 0 {
-            return Box::pin(self.serve_early(stream, peer, &acceptor)).await;
+            return Box::pin(self.serve_with_early_data(stream, peer, &acceptor)).await;
         }
         let handshake = acceptor.accept(stream).into_fallible();
         let handshake = tokio::select! {
@@ -231,13 +231,14 @@ impl<S: ConnectionHandler> AcceptContext<S> {
     }
 
     /// Serves a connection whose client may send early data (0-RTT), before its handshake is complete.
-    async fn serve_early(
+    async fn serve_with_early_data(
         mut self,
         stream: TcpStream,
         peer: PeerAddress,
         acceptor: &TlsAcceptor,
     ) -> ConnectionEnd {
-        let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_TIMEOUT)
+        let Ok(mut stream) =
+            EarlyDataStream::new(stream, acceptor.config().clone(), HANDSHAKE_TIMEOUT)
         else {
             return ConnectionEnd::HandshakeFailed;
         };
@@ -255,7 +256,8 @@ impl<S: ConnectionHandler> AcceptContext<S> {
     }
 
     fn on_handshake_done(&self, session: &ServerConnection) {
-        self.handshakes.add(Agreement::from_connection(session));
+        self.handshakes
+            .add(NegotiatedParameters::from_connection(session));
         self.server.on_handshake_done(session);
     }
 }

@@ -22,7 +22,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::tls::{ServerSessions, SharedHandshakeTally};
+use plimsoll_engine::tls::{ServerSessionFactory, SharedHandshakeTally};
 use plimsoll_engine::transport::network::os::OsNetwork;
 use plimsoll_engine::transport::network::{Network, SocketReady, SocketToken, WakeTime};
 use plimsoll_engine::transport::poller::Waker;
@@ -38,7 +38,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to close its side after it was sent an alert.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval at which deadlines are checked; they need not be exact.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counters that all threads share.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub async fn serve<S: LoopService>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
     if workers == 0 {
-        return Err(ServeError::option("workers", "must be at least 1"));
+        return Err(ServeError::invalid_option("workers", "must be at least 1"));
     }
     let counters = Arc::new(LoopCounters {
         handshakes: bound.handshakes.clone(),
@@ -70,9 +70,9 @@ pub async fn serve<S: LoopService>(
     });
     // With TLS 1.2, rustls's record layer is used: an idle connection then keeps a whole rustls session in memory.
     let sessions = if bound.offers_tls_1_2 {
-        ServerSessions::with_library_records
+        ServerSessionFactory::with_library_records
     } else {
-        ServerSessions::new
+        ServerSessionFactory::new
     };
     let (started, senders) = mpsc::channel();
     let ended = Arc::new(Notify::new());
@@ -197,7 +197,7 @@ struct LoopWorker<S: LoopService> {
     clock: Clock,
     mailbox: mpsc::Receiver<TcpStream>,
     service: S,
-    sessions: Option<ServerSessions>,
+    sessions: Option<ServerSessionFactory>,
     counters: Arc<LoopCounters>,
     connections: Vec<Option<LoopConnection<S>>>,
     free: Vec<u32>,
@@ -216,7 +216,7 @@ impl<S: LoopService> LoopWorker<S> {
     fn new(
         mailbox: mpsc::Receiver<TcpStream>,
         service: S,
-        sessions: Option<ServerSessions>,
+        sessions: Option<ServerSessionFactory>,
         counters: Arc<LoopCounters>,
     ) -> io::Result<LoopWorker<S>> {
         let clock = service.clock();
@@ -253,7 +253,7 @@ impl<S: LoopService> LoopWorker<S> {
     fn reset_after_panic(&mut self) {
         for index in 0..self.connections.len() as u32 {
             if self.close(index) {
-                increment(&self.counters.broken);
+                increment_counter(&self.counters.broken);
             }
         }
         self.deadlines.clear();
@@ -310,7 +310,7 @@ impl<S: LoopService> LoopWorker<S> {
                 return Some(now);
             }
         }
-        (!self.deadlines.is_empty()).then(|| now() + SWEEP_INTERVAL)
+        (!self.deadlines.is_empty()).then(|| now() + DEADLINE_CHECK_INTERVAL)
     }
 
     /// Writes the delayed responses that are due.
@@ -325,7 +325,7 @@ impl<S: LoopService> LoopWorker<S> {
             let out = &mut self.buffers.out;
             out.clear();
             let disposition =
-                (self.service).write_delayed(&mut connection.state, first.number, out);
+                (self.service).write_delayed_response(&mut connection.state, first.number, out);
             if out.is_empty() {
                 continue;
             }
@@ -336,7 +336,8 @@ impl<S: LoopService> LoopWorker<S> {
             match written {
                 Ok(is_all) => {
                     if is_all {
-                        (self.service).on_delayed_written(&mut connection.state, [began, ended]);
+                        (self.service)
+                            .on_delayed_response_written(&mut connection.state, [began, ended]);
                     }
                     if disposition == ConnectionDisposition::Closing {
                         connection.send_close_notify(&mut self.network);
@@ -345,7 +346,7 @@ impl<S: LoopService> LoopWorker<S> {
                 }
                 Err(e) => {
                     tracing::debug!("writing: {e}");
-                    increment(&self.counters.broken);
+                    increment_counter(&self.counters.broken);
                     self.close(token.0 as u32);
                 }
             }
@@ -359,7 +360,7 @@ impl<S: LoopService> LoopWorker<S> {
                 Ok(socket) => {
                     if let Err(e) = self.add_connection(socket) {
                         tracing::warn!("taking a connection: {e}");
-                        increment(&self.counters.broken);
+                        increment_counter(&self.counters.broken);
                     }
                 }
                 Err(mpsc::TryRecvError::Empty) => return true,
@@ -418,23 +419,23 @@ impl<S: LoopService> LoopWorker<S> {
         fault::point(S::SERVICE_NAME);
         let to = (&mut self.network, &mut self.buffers);
         let empty_at = self.waits_began[0];
-        let ended = connection.serve_ready(to, &self.service, &self.counters.handshakes, empty_at);
-        while let Some(held) = self.service.next_delayed(&mut connection.state) {
+        let ended = connection.serve(to, &self.service, &self.counters.handshakes, empty_at);
+        while let Some(held) = self.service.next_delayed_response(&mut connection.state) {
             self.delayed.push(Reverse((held, event.token)));
         }
         match ended {
             ServeOutcome::Waiting => return,
             ServeOutcome::Refused => {
-                increment(&self.counters.handshakes_failed);
+                increment_counter(&self.counters.handshakes_failed);
                 let deadline = self.clock.now() + LINGER_TIMEOUT;
                 self.deadlines.push_back((deadline, event.token));
                 return;
             }
-            ServeOutcome::Abandoned => increment(&self.counters.handshakes_failed),
+            ServeOutcome::Abandoned => increment_counter(&self.counters.handshakes_failed),
             ServeOutcome::Closed => {}
             ServeOutcome::Broken(why) => {
                 tracing::debug!("{why}");
-                increment(&self.counters.broken);
+                increment_counter(&self.counters.broken);
             }
         }
         self.close(event.token.0 as u32);
@@ -463,7 +464,7 @@ impl<S: LoopService> LoopWorker<S> {
             if let Some(connection) = awaited {
                 if matches!(connection.transport, LoopTransport::Tls(_)) {
                     tracing::debug!("no tls handshake within {HANDSHAKE_TIMEOUT:?}");
-                    increment(&self.counters.handshakes_failed);
+                    increment_counter(&self.counters.handshakes_failed);
                 }
                 self.close(token.0 as u32);
             }
@@ -482,6 +483,6 @@ fn find_connection<S: LoopService>(
     (connection.generation == generation).then_some(connection)
 }
 
-fn increment(counter: &AtomicU64) {
+fn increment_counter(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

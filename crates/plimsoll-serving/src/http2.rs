@@ -19,7 +19,7 @@ use tonic::codegen::http::{Request, Response};
 
 use super::accepting::{self, ConnectionHandler};
 use super::{BoundServer, ConnectionStats, ServeError};
-use crate::tls_server::early::ServerStream;
+use crate::tls_server::early_data::ServerStream;
 
 /// The flow-control window of a connection: how many bytes a client may send on all streams before the server has read
 /// them.
@@ -29,7 +29,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// most [`super::ListenOptions::drain`] to finish.
 ///
 /// # Errors
-/// When the listening socket itself fails.
+/// Returns an error if the listening socket itself fails.
 pub async fn serve<S>(
     bound: BoundServer,
     service: S,
@@ -56,7 +56,7 @@ where
         http,
         service: TowerAdapter(service),
     };
-    accepting::accept(bound, server, shutdown).await
+    accepting::accept_and_serve(bound, server, shutdown).await
 }
 
 #[derive(Clone)]

@@ -30,9 +30,9 @@ pub use listener::{AcceptFailures, AsyncListener, BoundServer, ListenOptions, Re
 pub use peer::PeerAddress;
 pub use proxy_header::TrustedProxies;
 pub use response_timing::{ResponseDelay, ResponseTiming, ServerStall};
-pub use serve_error::{ConnectionStats, ServeError, join_threads, runtime};
+pub use serve_error::{ConnectionStats, ServeError, build_runtime, join_threads};
 pub use startup_facts::StartupFacts;
-pub use tls_server::early::ServerStream;
+pub use tls_server::early_data::ServerStream;
 pub use tls_server::renewal::CertificateRenewal;
 pub use tls_server::tickets::TicketSeed;
 pub use tls_server::tls::ServerTlsOptions;

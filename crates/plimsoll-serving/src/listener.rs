@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_engine::tls::SharedHandshakeTally;
-use plimsoll_engine::tls::rotation::RotatingVerifier;
+use plimsoll_engine::tls::file_rotation::RotatingVerifier;
 use plimsoll_engine::{Address, Clock};
 use plimsoll_model::Time;
 use plimsoll_model::plan::TlsVersion;
@@ -27,7 +27,7 @@ const BACKLOG_DRAIN_TIME: Duration = Duration::from_millis(10);
 /// The pause after a failed accept, for example because the process is out of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// The interval at which failed accepts are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+const ACCEPT_FAILURE_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The count of failed accepts, which is logged at most once per interval: when the process is out of descriptors,
 /// accepts fail many times a second.
@@ -57,7 +57,7 @@ impl AcceptFailures {
         );
         *self = AcceptFailures {
             unreported: 0,
-            quiet_until: now + REPORT_INTERVAL,
+            quiet_until: now + ACCEPT_FAILURE_REPORT_INTERVAL,
         };
     }
 }
@@ -117,16 +117,16 @@ impl ListenOptions {
     /// Reads the TLS files and opens the port.
     ///
     /// # Errors
-    /// When a file can't be used or the address can't be listened on.
+    /// Returns an error if a file can't be used or the address can't be listened on.
     pub fn bind(&self) -> Result<BoundServer, ServeError> {
         let (tls, clients, renewal) = match &self.tls {
             None => (None, None, None),
             Some(tls) => {
-                let made = tls.server_config(self.tickets.as_ref())?;
+                let made = tls.load(self.tickets.as_ref())?;
                 (Some(made.config), made.clients, Some(made.renewal))
             }
         };
-        if self.reuse_port && self.address.tcp().is_none() {
+        if self.reuse_port && self.address.tcp_address().is_none() {
             return Err(port_sharing_error());
         }
         let (listener, address, file) = self.open_socket().map_err(|e| self.address_error(e))?;
@@ -151,11 +151,11 @@ impl ListenOptions {
     /// Opens the port, and returns its address.
     ///
     /// # Errors
-    /// When the address can't be listened on.
+    /// Returns an error if the address can't be listened on.
     pub fn open_socket(&self) -> io::Result<(TcpListener, Address, Option<SocketFile>)> {
         match &self.address {
             Address::Tcp(address) => {
-                let socket = open(*address, self.reuse_port)?;
+                let socket = bind_tcp_socket(*address, self.reuse_port)?;
                 socket.listen(self.backlog.into())?;
                 let listener = TcpListener::from(socket);
                 let address = listener.local_addr()?;
@@ -172,12 +172,12 @@ impl ListenOptions {
     /// it before they listen, and all connections go to those processes.
     ///
     /// # Errors
-    /// When the address can't be reserved.
-    pub fn reserve(&self) -> Result<ReservedAddress, ServeError> {
+    /// Returns an error if the address can't be reserved.
+    pub fn reserve_address(&self) -> Result<ReservedAddress, ServeError> {
         let Address::Tcp(wanted) = self.address else {
             return Err(port_sharing_error());
         };
-        let reserved = open(wanted, true).and_then(|socket| {
+        let reserved = bind_tcp_socket(wanted, true).and_then(|socket| {
             let address = socket.local_addr()?.as_socket();
             Ok(ReservedAddress {
                 address: address.unwrap_or(wanted),
@@ -199,7 +199,7 @@ impl ListenOptions {
     }
 }
 
-fn open(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
+fn bind_tcp_socket(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -216,7 +216,7 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
 }
 
 fn port_sharing_error() -> ServeError {
-    ServeError::option(
+    ServeError::invalid_option(
         "listen",
         "a Unix socket has no port that several processes could share; use one process, or listen on HOST:PORT",
     )
@@ -309,7 +309,7 @@ impl BoundServer {
     /// runtime.
     ///
     /// # Errors
-    /// When the runtime does not accept the socket.
+    /// Returns an error if the runtime does not accept the socket.
     pub fn into_listener(self) -> Result<AsyncListener, ServeError> {
         #[expect(
             deprecated,
@@ -347,7 +347,7 @@ impl AsyncListener {
     /// Waits for the next connection, and returns it with its peer. Failed accepts are logged and retried.
     ///
     /// # Errors
-    /// When the listening socket itself fails.
+    /// Returns an error if the listening socket itself fails.
     pub async fn next(&self) -> Result<(TcpStream, PeerAddress), ServeError> {
         loop {
             match self.accept().await {

@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::accepting::{ConnectionHandler, accept};
+use super::accepting::{ConnectionHandler, accept_and_serve};
 use super::admission::UnprovenGuard;
 use super::{BoundServer, ConnectionStats, ListenOptions, ServeError, ServerStream};
 
@@ -75,7 +75,7 @@ where
         answer,
         guard: None,
     };
-    accept(bound, pages, shutdown).await
+    accept_and_serve(bound, pages, shutdown).await
 }
 
 #[derive(Clone)]
@@ -122,7 +122,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use super::super::runtime;
+    use super::super::build_runtime;
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(300);
@@ -134,13 +134,13 @@ mod tests {
         mpsc::Receiver<ConnectionStats>,
     ) {
         let bound = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = bound.address().tcp().unwrap();
+        let address = bound.address().tcp_address().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let (over, ended) = mpsc::channel();
         thread::spawn(move || {
             let answer = async |request: Request<()>| Response::new(request.uri().to_string());
             let answer = move |request| Box::pin(answer(request)) as BoxedAnswer;
-            let stats = runtime(Some(1))
+            let stats = build_runtime(Some(1))
                 .unwrap()
                 .block_on(serve(bound, answer, async {
                     let _ = stopped.await;

@@ -24,11 +24,11 @@ use tokio::time::Instant;
 
 /// The timer for one server's deadlines. Dropping the timer ends the task that watches the deadlines.
 pub struct PreciseTimer {
-    shared: Arc<TimerShared>,
+    shared: Arc<TimerState>,
     watcher: AbortHandle,
 }
 
-struct TimerShared {
+struct TimerState {
     timer: AsyncFd<OwnedFd>,
     /// Wakes the watcher when the kernel timer could not be set, so that it falls back to the runtime's timer.
     set_failed: Notify,
@@ -62,7 +62,7 @@ impl PreciseTimer {
             reason = "its replacement is unsafe, for types whose descriptor may change; an OwnedFd's never does"
         )]
         let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
-        let shared = Arc::new(TimerShared {
+        let shared = Arc::new(TimerState {
             timer,
             set_failed: Notify::new(),
             lead,
@@ -99,7 +99,7 @@ impl Drop for PreciseTimer {
     }
 }
 
-impl TimerShared {
+impl TimerState {
     fn lock_queue(&self) -> MutexGuard<'_, DeadlineQueue> {
         // A panic elsewhere leaves the queue consistent: every change is a single insertion or removal.
         self.queue
@@ -136,7 +136,7 @@ impl TimerShared {
     }
 }
 
-async fn watch_deadlines(shared: Arc<TimerShared>) {
+async fn watch_deadlines(shared: Arc<TimerState>) {
     let mut due = Vec::new();
     loop {
         let next = {
@@ -195,7 +195,7 @@ mod tests {
 
     /// Returns the median lateness of our timer and of the runtime's, measured alternately.
     fn lateness(lead: Duration) -> (Duration, Duration) {
-        let runtime = crate::runtime(Some(2)).unwrap();
+        let runtime = crate::build_runtime(Some(2)).unwrap();
         runtime.block_on(async {
             let alarms = PreciseTimer::new(lead).unwrap();
             let (mut late, mut theirs) = (Vec::new(), Vec::new());

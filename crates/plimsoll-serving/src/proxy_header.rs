@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use super::peer::PeerAddress;
 
 /// The time limit from accept to the end of the header.
-pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The addresses of trusted proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl TrustedProxies {
                 }
             }
         };
-        let read = tokio::time::timeout(HEADER_LIMIT, reading).await;
+        let read = tokio::time::timeout(HEADER_TIMEOUT, reading).await;
         read.unwrap_or(Err(ProxyHeaderError::Late))
     }
 }
@@ -91,7 +91,7 @@ pub enum ProxyHeaderError {
     #[error("a PROXY header from an address that is not trusted")]
     Untrusted,
     /// The header did not arrive in time.
-    #[error("no PROXY header within {HEADER_LIMIT:?}")]
+    #[error("no PROXY header within {HEADER_TIMEOUT:?}")]
     Late,
     /// The header is malformed or missing.
     #[error(transparent)]
@@ -126,7 +126,7 @@ pub struct ProxyHeaderReader {
 impl ProxyHeaderReader {
     /// Returns whether the peer must send a header, so the connection has to wait until it is complete. For untrusted
     /// peers the first bytes are enough, because they must not be the start of a header.
-    pub fn is_awaited(&self) -> bool {
+    pub fn requires_header(&self) -> bool {
         self.is_trusted
     }
 
@@ -227,7 +227,7 @@ mod tests {
             let (mut client, server) = pair();
             let peer = PeerAddress(client.local_addr().ok());
             let mut opening = proxies.header_reader(peer).unwrap();
-            assert!(!opening.is_awaited());
+            assert!(!opening.requires_header());
             client.write_all(sent.as_bytes()).unwrap();
             let read = read(&mut opening, &server);
             assert_eq!(matches!(read, Err(ProxyHeaderError::Untrusted)), refused);

@@ -94,7 +94,7 @@ pub struct ServerEntry {
 
 impl ServerEntry {
     /// Returns the entry of a reference server.
-    pub const fn of<S: ReferenceServer>() -> ServerEntry {
+    pub const fn new<S: ReferenceServer>() -> ServerEntry {
         ServerEntry {
             name: S::COMMAND_NAME,
             single_process_reason: S::SINGLE_PROCESS_REASON,

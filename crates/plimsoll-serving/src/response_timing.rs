@@ -39,7 +39,7 @@ pub enum ResponseDelay {
 
 impl ResponseDelay {
     /// Returns the longest delay, or the mean if the delay has no upper bound; used to reject typing errors.
-    fn typical_delay(self) -> Duration {
+    fn upper_bound_or_mean(self) -> Duration {
         match self {
             ResponseDelay::Constant(delay) => delay,
             ResponseDelay::Uniform { from, to } => from.max(to),
@@ -103,7 +103,8 @@ impl FromStr for ServerStall {
 /// Settings of response times other than the delay: stall, busy-wait and seed.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ResponseTiming {
-    /// Freeze all answers for FOR, once, AFTER the first request: "500ms@5s".
+    /// Freeze all answers once for the time FOR, starting when the time AFTER has passed since the first request:
+    /// "500ms@5s".
     #[arg(long, value_name = "FOR@AFTER")]
     pub stall: Option<ServerStall>,
 
@@ -136,12 +137,12 @@ impl ResponseScheduler {
     ) -> Result<ResponseScheduler, ServeError> {
         let stall_end = stall.map_or(Duration::ZERO, |s| s.after.saturating_add(s.duration));
         for (option, time, limit) in [
-            ("delay", delay.typical_delay(), MAX_DELAY),
+            ("delay", delay.upper_bound_or_mean(), MAX_DELAY),
             ("stall", stall_end, MAX_DELAY),
             ("spin", spin.0, MAX_SPIN),
         ] {
             if time > limit {
-                return Err(ServeError::option(
+                return Err(ServeError::invalid_option(
                     option,
                     format!("{time:?} is too long; at most {limit:?}"),
                 ));
@@ -150,7 +151,7 @@ impl ResponseScheduler {
         if let ResponseDelay::Uniform { from, to } = delay
             && from > to
         {
-            return Err(ServeError::option(
+            return Err(ServeError::invalid_option(
                 "delay",
                 format!("the range {from:?} to {to:?} is reversed: write the smaller value first"),
             ));
@@ -169,7 +170,7 @@ impl ResponseScheduler {
     pub async fn wait(&self) {
         let now = Instant::now();
         let first = *self.first_request.get_or_init(|| now);
-        let due = departure_time(now + self.draw_delay(), first, self.stall);
+        let due = adjust_for_stall(now + self.draw_delay(), first, self.stall);
         if due > now {
             self.timer.sleep_until(due).await;
         }
@@ -204,7 +205,7 @@ impl ResponseScheduler {
     }
 }
 
-fn departure_time(due: Instant, first: Instant, stall: Option<ServerStall>) -> Instant {
+fn adjust_for_stall(due: Instant, first: Instant, stall: Option<ServerStall>) -> Instant {
     let Some(stall) = stall else { return due };
     let start = first + stall.after;
     let end = start + stall.duration;
@@ -225,11 +226,11 @@ mod tests {
         });
         for (due, expected) in [(99, 99), (100, 150), (149, 150), (150, 150), (151, 151)] {
             assert_eq!(
-                departure_time(ms(due), first, stall),
+                adjust_for_stall(ms(due), first, stall),
                 ms(expected),
                 "due at {due}"
             );
-            assert_eq!(departure_time(ms(due), first, None), ms(due));
+            assert_eq!(adjust_for_stall(ms(due), first, None), ms(due));
         }
     }
 

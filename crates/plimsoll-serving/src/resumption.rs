@@ -16,10 +16,10 @@ use crate::tls_server::session_expiry;
 const MAX_CACHED_SESSIONS: usize = 1 << 16;
 
 impl BoundServer {
-    /// Configures TLS with session resumption and with certificates by name. `protocols` are offered by ALPN. Tickets
-    /// hold the session themselves, so the server stores nothing for them. `early_data` limits the bytes that may
-    /// arrive before the handshake is complete; if it is set, the server stores sessions after all, to accept each
-    /// only once (RFC 8446 §8.1).
+    /// Configures TLS with session resumption and with certificates chosen by server name (SNI). `protocols` are
+    /// offered by ALPN. Tickets contain the session's state, so the server does not store it. `early_data` limits the
+    /// bytes that may arrive before the handshake is complete. If it is set, the server does store sessions, so that
+    /// it accepts each only once (RFC 8446 §8.1).
     ///
     /// # Errors
     /// When a certificate in the folder can't be used (the message names the certificate), or when early data is
@@ -31,7 +31,12 @@ impl BoundServer {
         early_data: Option<u32>,
     ) -> Result<BoundServer, ServeError> {
         let early_data = early_data.unwrap_or(0);
-        let needs = |what: &str| Err(ServeError::option("early data", format!("needs {what}")));
+        let needs = |what: &str| {
+            Err(ServeError::invalid_option(
+                "early data",
+                format!("needs {what}"),
+            ))
+        };
         if early_data > 0 && identity.no_tickets {
             return needs("tickets, but they are disabled");
         }
@@ -39,7 +44,7 @@ impl BoundServer {
             return match &identity.tls_certs {
                 _ if early_data > 0 => needs("TLS: give a certificate and its key"),
                 None => Ok(self),
-                Some(_) => Err(ServeError::option(
+                Some(_) => Err(ServeError::invalid_option(
                     "certificates",
                     "needs TLS: give a certificate and key for all other names",
                 )),

@@ -1,4 +1,5 @@
-//! The error of reference servers, and the end of their threads.
+//! The error type of reference servers, their connection counts, and functions that build their runtime and join their
+//! threads.
 
 use plimsoll_engine::Address;
 use plimsoll_engine::tls::files::FileError;
@@ -18,7 +19,7 @@ pub enum ServeError {
         /// The system's error.
         source: io::Error,
     },
-    /// A certificate, key or list can't be used.
+    /// A certificate, key or revocation list can't be used.
     #[error(transparent)]
     File(#[from] FileError),
     /// The TLS library rejects the settings.
@@ -55,7 +56,7 @@ pub enum ServeError {
 
 impl ServeError {
     /// Returns the error of an option, named without its dashes, whose value is not valid.
-    pub fn option(option: &'static str, problem: impl Into<String>) -> ServeError {
+    pub fn invalid_option(option: &'static str, problem: impl Into<String>) -> ServeError {
         ServeError::Option {
             option,
             problem: problem.into(),
@@ -104,10 +105,10 @@ pub struct ConnectionStats {
 ///
 /// # Errors
 /// When `workers` is 0, or the threads can't be started.
-pub fn runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, ServeError> {
+pub fn build_runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, ServeError> {
     let mut builder = match workers {
         Some(0) => {
-            return Err(ServeError::option("workers", "must be at least 1"));
+            return Err(ServeError::invalid_option("workers", "must be at least 1"));
         }
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         Some(n) => {

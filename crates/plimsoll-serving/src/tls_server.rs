@@ -1,6 +1,6 @@
 //! The server side of TLS: certificates and their renewal, early data, and session tickets.
 
-pub mod early;
+pub mod early_data;
 pub(crate) mod named_certificates;
 pub(crate) mod renewal;
 pub(crate) mod session_expiry;

@@ -211,7 +211,7 @@ impl FromStr for KeyAlgorithm {
 
 /// The paths of a set's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateSet {
+pub struct CertificatePaths {
     /// `ca.crt`.
     pub ca_cert: PathBuf,
     /// `ca.key`.
@@ -228,10 +228,10 @@ pub struct CertificateSet {
     pub crl: PathBuf,
 }
 
-impl CertificateSet {
+impl CertificatePaths {
     /// Returns the paths of a set in `dir`, which need not exist.
-    pub fn in_dir(dir: &Path) -> CertificateSet {
-        CertificateSet {
+    pub fn for_dir(dir: &Path) -> CertificatePaths {
+        CertificatePaths {
             ca_cert: dir.join("ca.crt"),
             ca_key: dir.join("ca.key"),
             server_cert: dir.join("server.crt"),
@@ -243,7 +243,7 @@ impl CertificateSet {
     }
 
     /// Returns all paths except `crl`.
-    pub fn paths(&self) -> [&Path; 6] {
+    pub fn paths_without_crl(&self) -> [&Path; 6] {
         [
             &self.ca_cert,
             &self.ca_key,
@@ -257,7 +257,7 @@ impl CertificateSet {
     /// Returns the paths of the files of a set that is created with `options`.
     pub fn file_paths(&self, options: &CertificateOptions) -> Vec<&Path> {
         let crl = options.revoked.is_some().then_some(self.crl.as_path());
-        self.paths().into_iter().chain(crl).collect()
+        self.paths_without_crl().into_iter().chain(crl).collect()
     }
 }
 
@@ -265,7 +265,7 @@ impl CertificateSet {
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("{} would be overwritten: {}; use --force, or choose another directory", file_noun(files.len()), names(files))]
+    #[error("{} would be overwritten: {}; use --force, or choose another directory", file_noun(files.len()), format_paths(files))]
     Exists { files: Vec<PathBuf> },
     #[error("{} exists and is not a file; move it away, or choose another directory", path.display())]
     NotAFile { path: PathBuf },
@@ -302,7 +302,7 @@ fn file_noun(files: usize) -> &'static str {
     if files == 1 { "a file" } else { "files" }
 }
 
-fn names(files: &[PathBuf]) -> String {
+fn format_paths(files: &[PathBuf]) -> String {
     let names: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
     names.join(", ")
 }
@@ -316,10 +316,10 @@ fn names(files: &[PathBuf]) -> String {
 pub fn make_certificates(
     dir: &Path,
     options: &CertificateOptions,
-) -> Result<CertificateSet, CertificateError> {
-    let set = CertificateSet::in_dir(dir);
+) -> Result<CertificatePaths, CertificateError> {
+    let set = CertificatePaths::for_dir(dir);
     refuse_to_overwrite(&set.file_paths(options), options.force)?;
-    let contents = signing::make_contents(options)?;
+    let contents = signing::build_file_contents(options)?;
 
     fs::create_dir_all(dir).map_err(|e| io_error("making directory", dir, e))?;
     let mut staged = Vec::with_capacity(contents.len());

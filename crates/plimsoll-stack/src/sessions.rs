@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use balancer::BalancerConfig;
 pub use limits::StackLimits;
 use plimsoll_model::formats::input;
-use plimsoll_wire::http1::{FieldSpace, ResponseHead, append_request_head};
+use plimsoll_wire::http1::{FieldStorage, ResponseHead, append_request_head};
 pub use process::{ProcessError, StackProcess};
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ impl Default for StackTopology {
 
 impl StackTopology {
     /// Returns the addresses on which the stack listens, with names for error messages.
-    fn ports(&self) -> Vec<(&'static str, SocketAddr)> {
+    fn listen_addresses(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut ports = vec![("the API", self.api), ("the sockets", self.sockets)];
         if !self.embedded {
             ports.extend([("the statistics", self.stats), ("redis", self.first_port)]);
@@ -89,13 +89,13 @@ impl StackTopology {
             let first = first + self.backends;
             ports.extend((1..=self.gateways).map(|i| ("a gateway", first + i)));
         }
-        let local = |(name, port)| (name, localhost(port));
+        let local = |(name, port)| (name, localhost_address(port));
         ports.into_iter().map(local).collect()
     }
 
     /// Returns the maximum number of connections to redis: eight per process, as many again that are being closed, and
     /// 64 others.
-    fn redis_clients(&self) -> u32 {
+    fn max_redis_connections(&self) -> u32 {
         64 + 2 * 8 * (u32::from(self.backends) + u32::from(self.gateways))
     }
 }
@@ -151,7 +151,7 @@ pub struct Stack {
     pub processes: Vec<StackProcess>,
 }
 
-fn localhost(port: u16) -> SocketAddr {
+fn localhost_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
@@ -174,12 +174,12 @@ impl Stack {
         }
         fs::create_dir_all(dir).map_err(file_error(dir))?;
         let mut stack = Stack {
-            api: localhost(topology.api),
-            sockets: localhost(topology.sockets),
-            stats: servers.is_some().then(|| localhost(topology.stats)),
+            api: localhost_address(topology.api),
+            sockets: localhost_address(topology.sockets),
+            stats: servers.is_some().then(|| localhost_address(topology.stats)),
             processes: Vec::new(),
         };
-        if let Some((name, address)) = limits::find_taken_address(topology.ports()) {
+        if let Some((name, address)) = limits::find_address_in_use(topology.listen_addresses()) {
             let name = name.to_owned();
             return Err(StackError::AddressInUse { name, address });
         }
@@ -208,10 +208,16 @@ impl Stack {
         command
             .args(["--port", &redis_port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--maxclients"])
-            .arg(topology.redis_clients().to_string())
+            .arg(topology.max_redis_connections().to_string())
             .arg("--dir")
             .arg(dir);
-        self.start_process(dir, "redis", localhost(redis_port), None, &mut command)?;
+        self.start_process(
+            dir,
+            "redis",
+            localhost_address(redis_port),
+            None,
+            &mut command,
+        )?;
 
         let url = format!("redis://127.0.0.1:{redis_port}");
         let workers = topology.workers.to_string();
@@ -219,12 +225,23 @@ impl Stack {
             let mut command = Command::new(plimsoll);
             command
                 .args(words)
-                .args(["--listen", &localhost(port).to_string(), "--redis", &url])
+                .args([
+                    "--listen",
+                    &localhost_address(port).to_string(),
+                    "--redis",
+                    &url,
+                ])
                 .args(["--workers", &workers, "--jwt-secret-file"])
                 .arg(secret)
                 .args(topology.sharded.then_some("--sharded"))
                 .args(more);
-            self.start_process(dir, &name, localhost(port), Some("/health"), &mut command)
+            self.start_process(
+                dir,
+                &name,
+                localhost_address(port),
+                Some("/health"),
+                &mut command,
+            )
         };
         let backends: Vec<u16> = (1..=topology.backends).map(|i| redis_port + i).collect();
         let gateways: Vec<u16> = (1..=topology.gateways)
@@ -253,14 +270,14 @@ impl Stack {
         let at = |ports: &[u16]| {
             ports
                 .iter()
-                .map(|port| localhost(*port).to_string())
+                .map(|port| localhost_address(*port).to_string())
                 .collect()
         };
         let balancer = BalancerConfig {
-            connections: balancer::client_connections(topology.sessions, topology.balancers),
+            connections: balancer::max_client_connections(topology.sessions, topology.balancers),
             api: self.api.to_string(),
             sockets: self.sockets.to_string(),
-            stats: localhost(topology.stats).to_string(),
+            stats: localhost_address(topology.stats).to_string(),
             backends: at(&backends),
             gateways: at(&gateways),
             looks_up_names: false,
@@ -440,7 +457,7 @@ pub fn check_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::
     loop {
         let got = stream.read(&mut piece)?;
         answer.extend_from_slice(&piece[..got]);
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = ResponseHead::parse_final(&answer, &mut space).map_err(io::Error::other)?;
         return match head.map(|head| head.status) {
             None if got > 0 => continue,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_stack::certificates::{
-    CertificateError, CertificateOptions, CertificateSet, KeyAlgorithm, LeafCertificate, Validity,
-    make_certificates,
+    CertificateError, CertificateOptions, CertificatePaths, KeyAlgorithm, LeafCertificate,
+    Validity, make_certificates,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -35,8 +35,8 @@ fn roots(path: &Path) -> Arc<RootCertStore> {
 /// Makes a complete handshake with mutual authentication in memory, between the client of one set and the server of
 /// another. The error is that of the side that refused first.
 fn handshake(
-    client: &CertificateSet,
-    server: &CertificateSet,
+    client: &CertificatePaths,
+    server: &CertificatePaths,
     server_name: &str,
 ) -> Result<(), rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -169,7 +169,7 @@ fn files_are_owner_only() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("new").join("certs");
     let set = make_certificates(&dir, &CertificateOptions::default()).unwrap();
-    for path in set.paths() {
+    for path in set.paths_without_crl() {
         assert_eq!(
             fs::metadata(path).unwrap().permissions().mode() & 0o777,
             0o600,
@@ -244,7 +244,7 @@ fn separate_sets_distrust_each_other() {
         error,
         rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
     );
-    let mixed = CertificateSet {
+    let mixed = CertificatePaths {
         ca_cert: two.ca_cert.clone(),
         ..one
     };

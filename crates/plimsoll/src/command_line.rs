@@ -2,12 +2,12 @@
 
 pub(crate) mod arguments;
 pub(crate) mod foreign_lines;
-pub(crate) mod foreign_readings;
 pub(crate) mod foreign_words;
-pub(crate) mod guided;
+pub(crate) mod guide;
 pub(crate) mod help;
 pub(crate) mod misread_flags;
 pub(crate) mod piped_report;
+pub(crate) mod possible_translations;
 pub(crate) mod single_dash;
 pub(crate) mod synonyms;
 pub(crate) mod variables;

@@ -5,8 +5,8 @@ mod settings;
 
 use serde::Serialize;
 
-pub(crate) use calibration::{CalibrationFigures, PACED_RATE, measure};
-pub(crate) use settings::settings;
+pub(crate) use calibration::{CalibrationFigures, FIXED_RATE_PER_S, measure};
+pub(crate) use settings::check_settings;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

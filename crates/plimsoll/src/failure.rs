@@ -77,7 +77,7 @@ impl From<ServeError> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
-        Failure::error(chain(&error))
+        Failure::error(message_with_causes(&error))
     }
 }
 
@@ -90,8 +90,8 @@ impl From<Exit> for ExitCode {
 /// Reads the file that the plan key or flag `key` names.
 ///
 /// # Errors
-/// When the file can't be read; the error names `key`.
-pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+/// Returns an error if the file can't be read; the error names `key`.
+pub(crate) fn read_named_file(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     let shown = path.display();
     input::read(path).map_err(|e| Failure::error(format_args!("{key}: can't read {shown}: {e}")))
 }
@@ -156,7 +156,7 @@ impl Failure {
     }
 
     /// Marks this failure as caused by the user's service `name`, which did not start.
-    pub(crate) fn for_service(self, name: &str) -> Failure {
+    pub(crate) fn caused_by_service(self, name: &str) -> Failure {
         Failure {
             service: Some(name.to_owned()),
             ..self
@@ -164,7 +164,7 @@ impl Failure {
     }
 
     /// Returns whether the command failed because the service `name` did not start.
-    pub(crate) fn is_for_service(&self, name: &str) -> bool {
+    pub(crate) fn is_caused_by_service(&self, name: &str) -> bool {
         self.service.as_deref() == Some(name)
     }
 
@@ -192,7 +192,7 @@ impl std::fmt::Display for Failure {
 }
 
 /// Returns an error's message followed by the messages of its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn message_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

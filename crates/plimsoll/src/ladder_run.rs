@@ -52,9 +52,9 @@ use crate::system::version;
 pub(crate) use flags::LadderFlags;
 use interleaving::Interleaving;
 use outline::LadderOutline;
-pub(crate) use routes::{ProxyTask, example};
+pub(crate) use routes::{ProxyTask, example_configuration};
 use servers::{RungServers, ServerSharing};
-pub(crate) use services::{ServiceCommand, ServiceComparison, ServiceTraits};
+pub(crate) use services::{ServiceCommand, ServiceComparison, ServiceProperties};
 use slices::SliceRounds;
 use testbed::Testbed;
 
@@ -90,14 +90,15 @@ impl LadderRequest<'_> {
 
     /// Returns the ladder's directory; `name` is the plan's name.
     fn directory(&self, name: &str) -> PathBuf {
-        let new =
-            || execution::directory(self.flags.out.as_deref(), &format!("{name} {}", self.kind));
+        let new = || {
+            execution::dir_or_default(self.flags.out.as_deref(), &format!("{name} {}", self.kind))
+        };
         self.services
             .map_or_else(new, |compared| compared.dir.clone())
     }
 
-    fn plan(&self, spec: &Spec) -> Result<Plan, Failure> {
-        planning::plan(spec, &self.process.environment, self.source)
+    fn resolve_plan(&self, spec: &Spec) -> Result<Plan, Failure> {
+        planning::resolve_plan(spec, &self.process.environment, self.source)
     }
 }
 
@@ -124,10 +125,10 @@ pub(crate) fn execute(
         outline.show(&flags.documents)?;
         return Ok(Exit::Done);
     }
-    let of_step = |step| outline.load(step, asked);
+    let of_step = |step| outline.slice_load(step, asked);
     ShardGroup::run(asked.shard_context, process, of_step, |team| {
         if team.is_some() && asked.kind == LADDER_KIND && flags.ladder.slice.is_none() {
-            console::notice(
+            console::print_notice(
                 "across shards, rungs are measured in slices, each a run of all shards: batches need one clock, and each shard has its own",
             );
         }
@@ -176,21 +177,21 @@ impl<'a> LadderRun<'a> {
         asked: &LadderRequest<'a>,
         team: Option<&'a ShardGroup<'a>>,
     ) -> Result<LadderRun<'a>, Failure> {
-        let metrics = outline.metrics();
+        let metrics = outline.metric_count();
         let spec = &outline.spec;
         let options = spec.ladder.clone().unwrap_or_default();
         let own = spec.name.as_deref().unwrap_or_default();
         let dir = asked.directory(own);
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         let (available, mut skipped) =
-            rung_proxies::remove_unavailable(&mut outline.rungs, options.proxies.as_deref())?;
+            rung_proxies::remove_unavailable_rungs(&mut outline.rungs, options.proxies.as_deref())?;
         match asked.services {
             Some(_) => execution::save_plan(&dir, "ladder", text)?,
             None => execution::make_directory(&dir, "ladder", text)?,
         }
         let servers = match (&options.serve, asked.services) {
             (_, Some(compared)) => {
-                check_identity(&outline.rungs)?;
+                check_client_certificates(&outline.rungs)?;
                 servers::start_services(compared, asked.process, &mut outline.rungs)?
             }
             (Some(words), None) => {
@@ -201,30 +202,30 @@ impl<'a> LadderRun<'a> {
                 servers::start(words, &mut outline.rungs, whose, &dir)?
             }
             (None, None) => {
-                check_identity(&outline.rungs)?;
+                check_client_certificates(&outline.rungs)?;
                 RungServers::default()
             }
         };
         skipped.extend(servers.skipped.iter().cloned());
         for skipped in &skipped {
             let (name, reason) = (&skipped.name, &skipped.reason);
-            console::notice(format_args!("{name} is not measured: {reason}"));
+            console::print_notice(format_args!("{name} is not measured: {reason}"));
         }
         let rungs = 0..outline.rungs.len();
-        let libraries: Vec<Option<String>> = rungs.map(|rung| servers.library(rung)).collect();
+        let libraries: Vec<Option<String>> = rungs.map(|rung| servers.tls_library(rung)).collect();
         let identities = servers.identities();
         let testbed = Testbed::build(servers, &mut outline.rungs, &available, &dir)?;
         let (rungs, turning) = (&outline.rungs, &outline.interleaving);
         let plans = rungs
             .iter()
-            .map(|rung| asked.plan(&rung.spec))
+            .map(|rung| asked.resolve_plan(&rung.spec))
             .collect::<Result<Vec<Plan>, Failure>>()?;
         let parts = outline
             .parts
             .iter()
-            .map(|part| extra_measurements::rounds(*part, metrics, rungs, asked))
+            .map(|part| extra_measurements::measurement_rounds(*part, metrics, rungs, asked))
             .collect::<Result<Vec<SliceRounds>, Failure>>()?;
-        let handshakes = crypto_costs::handshakes(rungs, &plans, &parts);
+        let handshakes = crypto_costs::handshakes_by_rung(rungs, &plans, &parts);
         let has_tls = plans.iter().any(|plan| plan.tls.is_some());
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
@@ -237,7 +238,7 @@ impl<'a> LadderRun<'a> {
             sliced_because: turning.as_ref().err().cloned(),
             seed: outline.spec.seed.unwrap_or(1),
             client_tls: has_tls.then(version::tls),
-            primitives: crypto_costs::primitives(&handshakes, &identities)?,
+            primitives: crypto_costs::measure_primitive_costs(&handshakes, &identities)?,
             rungs: rungs
                 .iter()
                 .zip(libraries)
@@ -294,7 +295,7 @@ impl<'a> LadderRun<'a> {
                 };
                 self.run_rounds(&rounds)
             }
-            Ok(turning) => self.run_interleaved_and_parts(turning),
+            Ok(turning) => self.run_interleaved_and_extra_measurements(turning),
         };
         let lost = self.remove_failed_rungs();
         self.save_record()?;
@@ -311,7 +312,7 @@ impl<'a> LadderRun<'a> {
             .map(|rung| {
                 self.testbed
                     .proxies_mut()
-                    .exit_reason(rung)
+                    .drop_reason(rung)
                     .map(str::to_owned)
             })
             .collect();
@@ -342,7 +343,7 @@ impl<'a> LadderRun<'a> {
     }
 
     /// Returns the exit code: an error if a rung was dropped, otherwise the gates' verdict.
-    pub(crate) fn exit(&self) -> Exit {
+    pub(crate) fn exit_code(&self) -> Exit {
         match (self.record.interrupted, self.has_failed_rung) {
             (true, _) => Exit::Interrupted,
             (false, true) => Exit::Error,
@@ -351,7 +352,7 @@ impl<'a> LadderRun<'a> {
     }
 
     /// Converts a finished run into a slice for the record.
-    fn slice(&self, plan: &Plan, run: &Run, name: String) -> SliceResult {
+    fn slice_result(&self, plan: &Plan, run: &Run, name: String) -> SliceResult {
         let limits = self.record.limits.as_ref();
         SliceResult {
             volume: limits
@@ -380,7 +381,7 @@ impl<'a> LadderRun<'a> {
         }
     }
 
-    fn record_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
+    fn record_connection_times(&mut self, rung: usize, plan: &Plan, run: &Run) {
         let measured = &mut self.record.rungs[rung];
         crypto_costs::add_connection_times(plan, run, &mut self.connections[rung], measured);
     }
@@ -391,7 +392,10 @@ impl<'a> LadderRun<'a> {
             .map_err(|e| save_failure(&e, &self.dir))
     }
 
-    fn run_interleaved_and_parts(&mut self, turning: Interleaving) -> Result<(), Failure> {
+    fn run_interleaved_and_extra_measurements(
+        &mut self,
+        turning: Interleaving,
+    ) -> Result<(), Failure> {
         self.run_interleaved(turning)?;
         for rounds in std::mem::take(&mut self.parts) {
             if self.record.interrupted {
@@ -414,11 +418,11 @@ fn verified_signatures(plan: &Plan) -> f64 {
 }
 
 /// Rejects rungs with mutual TLS but without a client certificate, which would silently measure server-only TLS.
-fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
+fn check_client_certificates(rungs: &[RungSpec]) -> Result<(), Failure> {
     let without = rungs.iter().find(|rung| {
         // For a proxy that terminates TLS, the ladder makes the certificates between load and proxy; the certificates
         // between proxy and server are checked elsewhere.
-        let is_to_server = !rung.has_proxy() || rung.is_passed_through();
+        let is_to_server = !rung.has_proxy() || rung.passes_tls_through();
         rung.security == RungSecurity::Mutual
             && is_to_server
             && rung.spec.tls.as_ref().is_none_or(|tls| tls.cert.is_none())

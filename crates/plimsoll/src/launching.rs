@@ -14,9 +14,9 @@ use crate::failure::Failure;
 use crate::load::execution::slug;
 use crate::load::planning;
 
-pub(crate) use kubectl::{KubernetesJob, LAST_LINES};
+pub(crate) use kubectl::{KubernetesJob, LAST_LINES_OPTION};
 pub(crate) use kubernetes::{KubernetesManifests, PodFlags, PodRendezvous};
-pub(crate) use slurm::ScriptFlags;
+pub(crate) use slurm::BatchScriptFlags;
 
 /// The plan of a run on a cluster.
 pub(crate) struct LaunchPlan {
@@ -33,7 +33,7 @@ impl LaunchPlan {
     /// # Errors
     /// When the plan can't be read, or has lanes.
     pub(crate) fn read(path: &Path) -> Result<LaunchPlan, Failure> {
-        let (spec, text) = planning::read(path)?;
+        let (spec, text) = planning::read_plan_file(path)?;
         if !spec.lanes.is_empty() {
             return Err(Failure::usage(
                 format_args!("{}: shards can't run a plan with lanes", path.display()),
@@ -55,7 +55,7 @@ impl LaunchPlan {
     }
 
     /// Returns a run ID from the plan's name and the current time.
-    pub(crate) fn run_id(&self) -> String {
+    pub(crate) fn generate_run_id(&self) -> String {
         let stamp = Timestamp::now().strftime("%Y%m%dt%H%M%Sz");
         format!("{}-{stamp}", self.name)
     }

@@ -22,7 +22,7 @@ mod tracking;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use command_line::guided::GuideEnd;
+use command_line::guide::GuideResult;
 use failure::{Exit, Failure};
 use plimsoll_engine::defect;
 use settings::load_limits::LoadLimits;
@@ -31,13 +31,13 @@ use tracing_subscriber::filter::LevelFilter;
 fn main() -> ExitCode {
     screen::defects::install_panic_hook();
     system::stopping::ignore_file_size_signal();
-    plimsoll_protocols::registry::register();
-    proxies::register();
+    plimsoll_protocols::registry::register_protocols();
+    proxies::register_shipped_names();
     let settled = |exit| screen::console::sync_stdout().map(|()| exit);
     let exit = match defect::catch_panic(|| run().and_then(settled)) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
-            screen::console::failure(&failure);
+            screen::console::print_failure(&failure);
             failure.exit()
         }
         // After a panic, `screen::defects::final_exit` replaces this by `Exit::Defect`.
@@ -50,11 +50,11 @@ fn main() -> ExitCode {
 fn run() -> Result<Exit, Failure> {
     let mut environment = settings::environment::Environment::load();
     let mut typed: Vec<OsString> = std::env::args_os().collect();
-    if command_line::guided::can_start(&typed) {
-        match command_line::guided::run_guide(typed[0].clone(), &environment) {
-            GuideEnd::Line(words) => typed = words,
-            GuideEnd::Help => {}
-            GuideEnd::Leave => return Ok(Exit::Done),
+    if command_line::guide::can_start(&typed) {
+        match command_line::guide::run_guide(typed[0].clone(), &environment) {
+            GuideResult::Line(words) => typed = words,
+            GuideResult::Help => {}
+            GuideResult::Leave => return Ok(Exit::Done),
         }
     }
     let (cli, origins) = match command_line::arguments::parse(typed, &environment) {
@@ -68,7 +68,7 @@ fn run() -> Result<Exit, Failure> {
     environment.limits = LoadLimits::from_environment()?;
     environment
         .rejection_messages()
-        .for_each(screen::console::confirmation);
+        .for_each(screen::console::print_confirmation);
     // Log connections and decisions with --verbose, frames and TLS events with --trace.
     let level = match (cli.messages.trace, cli.messages.verbose) {
         (true, _) => LevelFilter::TRACE,

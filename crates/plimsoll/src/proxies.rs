@@ -97,13 +97,14 @@ impl ProxyCatalog {
     /// same name.
     ///
     /// # Errors
-    /// When the folder or one of its files can't be read, or a file is not a definition; the error names the file.
+    /// Returns an error if the folder or one of its files can't be read, or a file is not a definition; the error names
+    /// the file.
     pub(crate) fn load(folder: Option<&Path>) -> Result<ProxyCatalog, Failure> {
         let shipped = SHIPPED_DEFINITIONS
             .map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
         let mut proxies = shipped.into_iter().collect::<Result<Vec<_>, _>>()?;
         for file in folder.map_or_else(|| Ok(Vec::new()), definition_files)? {
-            let text = fs::read_to_string(&file).map_err(|e| cannot_read(&file, &e))?;
+            let text = fs::read_to_string(&file).map_err(|e| read_error(&file, &e))?;
             let name = file.file_stem().unwrap_or_default().to_string_lossy();
             let proxy = Proxy::parse(&name, &text, &file.display().to_string())?;
             match proxies.iter_mut().find(|other| other.name == proxy.name) {
@@ -119,17 +120,17 @@ impl ProxyCatalog {
     }
 
     /// Returns the proxy with this name.
-    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Proxy>> {
+    pub(crate) fn find_proxy(&self, name: &str) -> Option<&Arc<Proxy>> {
         self.iter().find(|proxy| proxy.name == name)
     }
 }
 
 /// Returns the definition files in a folder, sorted by name.
 fn definition_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let entries = fs::read_dir(folder).map_err(|e| cannot_read(folder, &e))?;
+    let entries = fs::read_dir(folder).map_err(|e| read_error(folder, &e))?;
     let mut files = Vec::new();
     for entry in entries {
-        let file = entry.map_err(|e| cannot_read(folder, &e))?.path();
+        let file = entry.map_err(|e| read_error(folder, &e))?.path();
         if file
             .extension()
             .is_some_and(|extension| extension == "toml")
@@ -147,7 +148,7 @@ fn definition_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn cannot_read(path: &Path, e: &std::io::Error) -> Failure {
+fn read_error(path: &Path, e: &std::io::Error) -> Failure {
     Failure::error_with_help(
         format_args!("ladder.proxies: can't read {}: {e}", path.display()),
         "give a folder with a file NAME.toml for each proxy",
@@ -168,7 +169,7 @@ pub(crate) fn shipped_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Registers the names of the proxies that come with Plimsoll, so that plans can use them.
-pub(crate) fn register() {
+pub(crate) fn register_shipped_names() {
     register_proxies(shipped_names());
 }
 
@@ -176,8 +177,8 @@ impl InstalledProxy {
     /// Returns why the proxy can't serve a route; `None` if it can.
     ///
     /// # Errors
-    /// When the template that gives the reason is invalid; the error names its line.
-    pub(crate) fn obstacle(&self, route: &ProxyRoute) -> Result<Option<String>, String> {
+    /// Returns an error if the template that gives the reason is invalid; the error names its line.
+    pub(crate) fn route_obstacle(&self, route: &ProxyRoute) -> Result<Option<String>, String> {
         let proxy = &self.proxy;
         if !proxy.supports(route.wire) {
             return Ok(Some(format!(
@@ -195,7 +196,7 @@ impl InstalledProxy {
     /// Returns the text of the proxy's configuration file.
     ///
     /// # Errors
-    /// When the template is invalid; the error names its line.
+    /// Returns an error if the template is invalid; the error names its line.
     pub(crate) fn configuration(&self, route: &ProxyRoute) -> Result<String, String> {
         self.render("config", &self.proxy.config, route)
     }
@@ -208,7 +209,7 @@ impl InstalledProxy {
     /// Returns the command that runs the proxy in the foreground.
     ///
     /// # Errors
-    /// When the template of an argument is invalid; the error names the argument.
+    /// Returns an error if the template of an argument is invalid; the error names the argument.
     pub(crate) fn command(&self, route: &ProxyRoute) -> Result<Command, String> {
         let mut command = Command::new(&self.program);
         for argument in &self.proxy.arguments {

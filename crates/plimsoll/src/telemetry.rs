@@ -15,14 +15,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::runs::run::IntervalRecord;
-use plimsoll_report::exports::ongoing::otlp::MetricsRequest;
-use plimsoll_report::exports::ongoing::{self, RunningTotals};
+use plimsoll_report::exports::live_runs::otlp::MetricsRequest;
+use plimsoll_report::exports::live_runs::{self, RunningTotals};
 use plimsoll_serving::pages::{self, Request, Response, StatusCode, header};
-use plimsoll_serving::{BoundServer, runtime};
+use plimsoll_serving::{BoundServer, build_runtime};
 use rustix::process::setpriority_process;
 use tokio::sync::watch;
 
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, message_with_causes};
 use crate::reporter::Reporter;
 use crate::screen::console;
 use crate::settings::environment::Environment;
@@ -35,7 +35,7 @@ const EXPORT_NICENESS: i32 = 10;
 /// Maximum time that the end of a command waits for the post in flight and the final post together.
 const FINAL_POST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of runs to export; of a command with more runs, such as a long search, only the latest are exported.
-const MAX_RUNS: usize = 64;
+const MAX_EXPORTED_RUNS: usize = 64;
 
 /// Metrics of runs, by the run's name, each with the run's number within the command.
 type ReportedRuns = Arc<Mutex<BTreeMap<String, (u64, RunningTotals)>>>;
@@ -86,7 +86,7 @@ impl Reporter for RunTelemetry<'_> {
     fn on_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         lock_telemetry()
             .iter()
-            .for_each(|t| t.interval(self.0, interval));
+            .for_each(|t| t.add_interval(self.0, interval));
         None
     }
 }
@@ -122,12 +122,12 @@ impl Telemetry {
 
     /// Registers a run of `plan`.
     fn register_run(&self, plan: &Plan) {
-        let now = unix_ns();
+        let now = unix_now_ns();
         let mut runs = lock_runs(&self.runs);
         let number = 1 + runs.values().map(|(number, _)| *number).max().unwrap_or(0);
         let run = RunningTotals::new(&plan.name, &plan.target.url, now);
         runs.insert(plan.name.clone(), (number, run));
-        while runs.len() > MAX_RUNS {
+        while runs.len() > MAX_EXPORTED_RUNS {
             let oldest = runs.iter().min_by_key(|(_, (number, _))| *number);
             let Some(name) = oldest.map(|(name, _)| name.clone()) else {
                 break;
@@ -136,7 +136,7 @@ impl Telemetry {
         }
     }
 
-    fn interval(&self, plan: &Plan, interval: &IntervalRecord) {
+    fn add_interval(&self, plan: &Plan, interval: &IntervalRecord) {
         if let Some((_, run)) = lock_runs(&self.runs).get_mut(&plan.name) {
             run.add(interval);
         }
@@ -160,7 +160,7 @@ fn lock_runs(runs: &ReportedRuns) -> MutexGuard<'_, BTreeMap<String, (u64, Runni
     runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unix_ns() -> u64 {
+fn unix_now_ns() -> u64 {
     u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0)
 }
 
@@ -188,7 +188,7 @@ impl TelemetrySink {
                 "give another port; 0 takes any free one",
             )
         })?;
-        console::notice(format_args!("metrics are at {}/metrics", bound.address()));
+        console::print_notice(format_args!("metrics are at {}/metrics", bound.address()));
         Ok(TelemetrySink::Scrapes(bound))
     }
 }
@@ -197,34 +197,37 @@ impl TelemetrySink {
 fn run_export(wanted: TelemetrySink, runs: &ReportedRuns, news: watch::Receiver<u64>) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, EXPORT_NICENESS);
-    let told = runtime(Some(1)).map_err(|e| chain(&e)).and_then(|runtime| {
-        runtime.block_on(async {
-            match wanted {
-                TelemetrySink::Scrapes(listener) => answer(listener, runs, news).await,
-                TelemetrySink::Posts(collector) => post(&collector, runs, news).await,
-            }
-        })
-    });
+    let told = build_runtime(Some(1))
+        .map_err(|e| message_with_causes(&e))
+        .and_then(|runtime| {
+            runtime.block_on(async {
+                match wanted {
+                    TelemetrySink::Scrapes(listener) => serve_scrapes(listener, runs, news).await,
+                    TelemetrySink::Posts(collector) => post_until_end(&collector, runs, news).await,
+                }
+            })
+        });
     if let Err(why) = told {
-        console::notice(format_args!("telemetry stopped: {why}; the load continues"));
+        console::print_notice(format_args!("telemetry stopped: {why}; the load continues"));
     }
 }
 
-async fn answer(
+async fn serve_scrapes(
     bound: BoundServer,
     runs: &ReportedRuns,
     mut news: watch::Receiver<u64>,
 ) -> Result<(), String> {
     let runs = Arc::clone(runs);
-    let answer = move |request: Request<()>| std::future::ready(page(&runs, request.uri().path()));
+    let answer =
+        move |request: Request<()>| std::future::ready(metrics_page(&runs, request.uri().path()));
     let ended = async move { while news.changed().await.is_ok() {} };
     let served = pages::serve(bound, answer, ended).await;
-    served.map(drop).map_err(|e| chain(&e))
+    served.map(drop).map_err(|e| message_with_causes(&e))
 }
 
-fn page(runs: &ReportedRuns, path: &str) -> Response<String> {
+fn metrics_page(runs: &ReportedRuns, path: &str) -> Response<String> {
     let (status, kind, text) = if path == "/metrics" {
-        let text = ongoing::openmetrics(lock_runs(runs).values().map(|(_, run)| run));
+        let text = live_runs::render_openmetrics(lock_runs(runs).values().map(|(_, run)| run));
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         (StatusCode::OK, kind, text)
     } else {
@@ -239,7 +242,7 @@ fn page(runs: &ReportedRuns, path: &str) -> Response<String> {
 }
 
 /// Posts metrics after every interval until the command ends, and then once more within [`FINAL_POST_TIMEOUT`].
-async fn post(
+async fn post_until_end(
     collector: &OtlpCollector,
     runs: &ReportedRuns,
     news: watch::Receiver<u64>,
@@ -251,7 +254,7 @@ async fn post(
     };
     tokio::select! {
         biased;
-        posted = post_all(collector, runs, news) => posted,
+        posted = post_every_interval(collector, runs, news) => posted,
         () = too_late => Err(format!(
             "the collector did not accept the last metrics within {} s of the end",
             FINAL_POST_TIMEOUT.as_secs()
@@ -259,19 +262,19 @@ async fn post(
     }
 }
 
-async fn post_all(
+async fn post_every_interval(
     collector: &OtlpCollector,
     runs: &ReportedRuns,
     mut news: watch::Receiver<u64>,
 ) -> Result<(), String> {
-    let client = collector.client()?;
+    let client = collector.new_client()?;
     let mut complained = false;
     loop {
         let more = news.changed().await.is_ok();
         let metrics = {
             let runs = lock_runs(runs);
             let all = runs.values().map(|(_, run)| run);
-            MetricsRequest::new(all, unix_ns(), env!("CARGO_PKG_VERSION"))
+            MetricsRequest::new(all, unix_now_ns(), env!("CARGO_PKG_VERSION"))
         };
         // Print only the first failure of all posts.
         let posted = collector.post(&client, &metrics).await;
@@ -279,7 +282,7 @@ async fn post_all(
         if let Some(why) = refusal
             && !std::mem::replace(&mut complained, true)
         {
-            console::notice(format_args!("--telemetry: {why}; the load continues"));
+            console::print_notice(format_args!("--telemetry: {why}; the load continues"));
         }
         if !more {
             return Ok(());

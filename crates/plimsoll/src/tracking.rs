@@ -6,7 +6,7 @@ mod commits;
 mod comparing;
 mod trees;
 
-pub(crate) use bisection::{BisectionRequest, bisect, deciding_directory, judgement};
+pub(crate) use bisection::{BisectionRequest, bisect, judgement, shown_comparison_dir};
 pub(crate) use commits::{GitCommit, GitRepository, MergeAncestry};
 pub(crate) use comparing::{PreparedVersion, VersionComparer, redact_command};
 pub(crate) use trees::{BuildResult, BuiltTrees};

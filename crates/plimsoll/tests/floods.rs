@@ -425,7 +425,7 @@ fn upgrade(mut stream: &TcpStream) -> Vec<u8> {
         name.eq_ignore_ascii_case("sec-websocket-key")
             .then_some(value.trim())
     });
-    let accept = websocket::accept_key(key.expect("a key").as_bytes());
+    let accept = websocket::derive_accept_key(key.expect("a key").as_bytes());
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"

@@ -369,7 +369,7 @@ fn page_lists_every_behaviour() {
             rows,
             "| `{}`{certificate} | {} | `{}` |",
             behaviour.name,
-            behaviour.about,
+            behaviour.description,
             behaviour.outcome.code()
         );
     }

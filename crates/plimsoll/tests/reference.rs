@@ -177,7 +177,7 @@ fn every_plan_key_is_listed() {
 /// Asserts that page and parser have the same keys in the same sections.
 #[test]
 fn parser_accepts_exactly_listed_keys() {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     for (protocol, _) in sections() {
         let is_listed =
             |(name, ..): &(&str, &str, &str)| name.strip_prefix("call.") == Some(protocol);

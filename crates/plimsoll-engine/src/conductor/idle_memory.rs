@@ -58,9 +58,9 @@ impl IdleMemorySampler {
         MemoryReading {
             moment,
             connections,
-            client: memory::read_processes(&self.client),
-            server: self.server.as_ref().and_then(memory::read_processes),
-            kernel: memory::read_kernel(),
+            client: memory::read_total_memory(&self.client),
+            server: self.server.as_ref().and_then(memory::read_total_memory),
+            kernel: memory::read_kernel_memory(),
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn concurrent_script_connections(plan: &Plan) -> u64 {
 }
 
 /// Properties of a run that its plan does not contain.
-pub(super) struct RunShape {
+pub(super) struct RunProperties {
     /// Maximum number of workers; further ones would have nothing to do.
     pub(super) max_workers: u32,
     /// Number of calls that a script makes; they are started together and counted one by one.
@@ -77,7 +77,7 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
 /// Divides a shard of a plan among its workers without losing a connection, a client or a call.
 pub(super) fn worker_shares(
     plan: &Plan,
-    shape: &RunShape,
+    shape: &RunProperties,
     shard: Shard,
     workers: u32,
 ) -> Vec<WorkerShare> {

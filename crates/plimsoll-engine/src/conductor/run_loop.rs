@@ -17,7 +17,7 @@ use super::worker_handle::{SharedRunState, WorkerMessage};
 use super::{Observation, RunCompletion, RunRole, request_immediate_stop};
 use crate::clock::Clock;
 use crate::error::EngineError;
-use crate::event_loop::{ConnectSummary, StopLevel, WorkerInterval};
+use crate::event_loop::{ConnectSummary, StopUrgency, WorkerInterval};
 use crate::host::machine_meter::MachineMeter;
 use crate::host::resources::ResourceMeter;
 
@@ -49,7 +49,7 @@ impl Drop for Conductor<'_, '_> {
 }
 
 impl Conductor<'_, '_> {
-    pub(super) fn conduct(
+    pub(super) fn run(
         &mut self,
         plan: &Plan,
         role: RunRole<'_>,
@@ -99,7 +99,7 @@ impl Conductor<'_, '_> {
                 Ok(WorkerMessage::Defect(worker, defect)) => {
                     // The other workers still finish and record their calls in flight.
                     self.shared.stop.request();
-                    self.intervals.mark_ended(self.local_index(worker));
+                    self.intervals.mark_ended(self.local_worker_index(worker));
                     self.emit_intervals();
                     failure.get_or_insert(EngineError::Defect(defect));
                 }
@@ -114,7 +114,7 @@ impl Conductor<'_, '_> {
             return Err(failure);
         }
         Ok(RunCompletion {
-            interrupted: self.shared.stop.level() != StopLevel::Run,
+            interrupted: self.shared.stop.level() != StopUrgency::Run,
             workers,
             established,
             watched_pids: self
@@ -154,7 +154,7 @@ impl Conductor<'_, '_> {
                 }
             }
         }
-        if self.shared.stop.level() != StopLevel::Run {
+        if self.shared.stop.level() != StopUrgency::Run {
             return Err(EngineError::Interrupted);
         }
         Ok(total)
@@ -171,7 +171,7 @@ impl Conductor<'_, '_> {
         if let Some(counter) = &self.token_counter {
             from.recorded.count_tokens(counter);
         }
-        let source = self.local_index(from.worker);
+        let source = self.local_worker_index(from.worker);
         let all = self.negotiated.take().into_iter().chain(from.negotiated);
         self.negotiated = all.reduce(NegotiatedTls::merge);
         let (recorded, requests) = IntervalRecord::from_worker(&from.recorded);
@@ -205,7 +205,7 @@ impl Conductor<'_, '_> {
     }
 
     /// Returns a worker's index in this process; `worker` counts over all processes.
-    fn local_index(&self, worker: u32) -> usize {
+    fn local_worker_index(&self, worker: u32) -> usize {
         (worker / self.shard.of) as usize
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_model::records::record::RecordedInterval;
 
-use crate::defect::Defect;
-use crate::event_loop::{ConnectSummary, StopLevel, WorkerControl, WorkerInterval};
+use crate::defect::PanicDescription;
+use crate::event_loop::{ConnectSummary, StopUrgency, WorkerControl, WorkerInterval};
 use crate::host::resources::{BatchMeter, thread_cpu};
 use crate::stop_flag::StopFlag;
 
@@ -28,7 +28,7 @@ pub(super) enum WorkerMessage {
     Interval(Box<WorkerInterval>, u64),
     Failed(io::Error),
     /// The worker with this number panicked.
-    Defect(u32, Defect),
+    Defect(u32, PanicDescription),
 }
 
 /// A worker's end of the channel to its conductor.
@@ -50,7 +50,7 @@ impl WorkerHandle {
 
 impl WorkerControl for WorkerHandle {
     #[inline]
-    fn stop_level(&self) -> StopLevel {
+    fn stop_urgency(&self) -> StopUrgency {
         self.shared.stop.level()
     }
 

@@ -48,7 +48,7 @@ impl ClosedLoopBatches {
     }
 
     /// Returns when the next batch begins, in a load that began at `start`.
-    pub(super) fn next_start(&self, start: Time) -> Time {
+    pub(super) fn next_batch_start(&self, start: Time) -> Time {
         (self.next).map_or(Time::NEVER, |next| start.plus_nanos(next.at))
     }
 
@@ -58,9 +58,14 @@ impl ClosedLoopBatches {
     }
 
     /// Begins the next batch if it is due. A batch that was missed entirely is skipped.
-    pub(super) fn begin_next(&mut self, start: Time, now: Time, recorder: &mut Recorder) -> bool {
+    pub(super) fn begin_next_batch(
+        &mut self,
+        start: Time,
+        now: Time,
+        recorder: &mut Recorder,
+    ) -> bool {
         while let Some(next) = self.next
-            && let at = self.next_start(start)
+            && let at = self.next_batch_start(start)
             && at <= now
         {
             self.next = self.beginnings.next();

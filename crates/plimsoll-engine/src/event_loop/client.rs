@@ -21,7 +21,7 @@ pub trait LoopClient {
     /// A request for a connection, which identifies the connection's purpose.
     type ConnectRequest: Copy;
     /// Whether warm-up calls count towards the number of calls that the plan sets.
-    const WARMUP_COUNTS: bool;
+    const COUNTS_WARMUP: bool;
     /// Whether the loop runs one more iteration after everything has ended, to count late answers.
     const AWAITS_LATE_ANSWERS: bool;
 
@@ -32,15 +32,15 @@ pub trait LoopClient {
     fn trace_ids(&self) -> Option<TraceIds>;
 
     /// Returns the number of calls in flight.
-    fn in_flight(&self) -> u64;
+    fn calls_in_flight(&self) -> u64;
 
     /// Returns the number of due calls for which a connection is being established.
-    fn connecting(&self) -> u64 {
+    fn connecting_calls(&self) -> u64 {
         0
     }
 
     /// Returns whether there are bytes to be written.
-    fn is_dirty(&self) -> bool {
+    fn has_unsent_bytes(&self) -> bool {
         false
     }
 
@@ -81,7 +81,7 @@ pub trait LoopHandler<W> {
     );
 
     /// Returns the reason why a connected peer has not become ready before the connect timeout, for the error message.
-    fn pending_reason(&self, _index: u32) -> Option<&'static str> {
+    fn not_ready_reason(&self, _index: u32) -> Option<&'static str> {
         None
     }
 
@@ -108,7 +108,7 @@ pub trait LoopHandler<W> {
     fn next_timer(&self) -> Time;
 
     /// Handles expired timers, including those of the loop's connections and connection races.
-    fn expire(&mut self, control: &mut impl WorkerControl, now: Time);
+    fn expire_timers(&mut self, control: &mut impl WorkerControl, now: Time);
 
     /// Called when the load has ended, at `end`: no new call is started, and calls that would not end on their own are
     /// ended.

@@ -9,7 +9,7 @@ use super::client::{ConnectDecision, LoopClient, LoopHandler};
 use super::connection::{Connection, ConnectionState};
 use super::worker_control::WorkerControl;
 use crate::structures::prefetch::prefetch;
-use crate::tls::Agreement;
+use crate::tls::NegotiatedParameters;
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{Network, SocketReady, SocketToken};
 
@@ -39,7 +39,7 @@ where
 
     /// Starts requested connections, at the plan's connect rate.
     pub(crate) fn begin_connections(&mut self, control: &mut impl WorkerControl, now: Time) {
-        while self.connecting < self.share.max_connecting() && now >= self.next_connect {
+        while self.connecting < self.share.max_pending_connections() && now >= self.next_connect {
             let Some(request) = self.to_connect.front().copied() else {
                 return;
             };
@@ -106,7 +106,7 @@ where
         match addresses.connect(place, token, &mut self.network) {
             Ok(socket) => connection.socket = Some(socket),
             Err(e) => {
-                let loss = addresses.describe_connect_loss(place, &e);
+                let loss = addresses.describe_connect_failure(place, &e);
                 self.on_disconnect(control, index, &loss, now);
             }
         }
@@ -114,7 +114,7 @@ where
 
     /// Prefetches connections that will be served soon, so that they are in the cache by then.
     #[inline]
-    pub(super) fn prefetch_ready(&self, soon: &[SocketReady]) {
+    pub(super) fn prefetch_ready_connections(&self, soon: &[SocketReady]) {
         /// Number of sockets by which prefetching is ahead of serving.
         const PREFETCH_DISTANCE: usize = 4;
         if let Some(next) = soon.get(PREFETCH_DISTANCE) {
@@ -185,7 +185,7 @@ where
     ) {
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &self.addresses[usize::from(connection.target)];
-            let loss = addresses.describe_connect_loss(place, e);
+            let loss = addresses.describe_connect_failure(place, e);
             self.on_disconnect(control, index, &loss, now);
         }
     }
@@ -213,10 +213,10 @@ where
     }
 
     /// Records an established connection, with the result of its TLS handshake.
-    pub(crate) fn record_established(
+    pub(crate) fn record_connect_success(
         &mut self,
         index: u32,
-        agreement: Option<Agreement>,
+        agreement: Option<NegotiatedParameters>,
         stage: u8,
     ) {
         self.connecting -= 1;
@@ -227,7 +227,7 @@ where
         }
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &mut self.addresses[usize::from(connection.target)];
-            addresses.record_established(connection.address_index, stage, &mut self.recorder);
+            addresses.record_connect_success(connection.address_index, stage, &mut self.recorder);
         }
     }
 
@@ -249,13 +249,13 @@ where
             connection.address_index,
         );
         let addresses = &mut self.addresses[usize::from(target)];
-        addresses.record_failed(place, why, stage, now, &mut self.recorder);
+        addresses.record_connect_failure(place, why, stage, now, &mut self.recorder);
         // Attempts that were still running are counted as timed out.
         self.time_out_race(token, now);
     }
 
     /// Ends connections that were not established within the connect timeout.
-    pub(crate) fn expire_connects(&mut self, control: &mut impl WorkerControl, now: Time) {
+    pub(crate) fn expire_connect_attempts(&mut self, control: &mut impl WorkerControl, now: Time) {
         let is_due = |(deadline, _): &mut (Time, SocketToken)| *deadline <= now;
         while let Some((_, token)) = self.connect_deadlines.pop_front_if(is_due) {
             self.time_out_connect(control, token, now);
@@ -275,15 +275,15 @@ where
             return;
         };
         let waits_for = match connection.state {
-            ConnectionState::Open | ConnectionState::Draining => self.pending_reason(index),
-            state => Some(state.waiting_for()),
+            ConnectionState::Open | ConnectionState::Draining => self.not_ready_reason(index),
+            state => Some(state.wait_reason()),
         };
         let Some(waiting_for) = waits_for else {
             return;
         };
         let timeout = self.share.load.connect_timeout;
         let asked = connection.socket.as_ref();
-        let asked = asked.and_then(|socket| self.network.proxy_asked(socket));
+        let asked = asked.and_then(|socket| self.network.pending_proxy(socket));
         let waiting_for = match asked.filter(|_| connection.state == ConnectionState::Connecting) {
             Some(proxy) => format!("an answer of the proxy {proxy}, which accepted the connection"),
             None => waiting_for.to_owned(),
@@ -309,7 +309,7 @@ where
         if self.share.load.count_bytes
             && let Some(carried) = self.network.byte_counts(&socket)
         {
-            let mut count = |count, n| self.recorder.add_count(self.stage, count, n);
+            let mut count = |count, n| self.recorder.add_protocol_count(self.stage, count, n);
             count(Count::LinkConnections, 1);
             count(Count::LinkBytesSent, carried.sent);
             count(Count::LinkBytesReceived, carried.received);

@@ -36,7 +36,7 @@ pub(crate) enum ConnectionState {
 
 impl ConnectionState {
     /// Describes, for error messages, why a call still waits for a connection in this state.
-    pub(crate) fn waiting_for(self) -> &'static str {
+    pub(crate) fn wait_reason(self) -> &'static str {
         match self {
             ConnectionState::Resolving => "the host name to resolve",
             ConnectionState::Connecting => "the TCP connection",
@@ -165,7 +165,7 @@ impl<O, S> Connection<O, S> {
 
     /// Returns true once when reading may resume after a pause. There may be unread bytes that no further event will
     /// report.
-    pub(crate) fn take_resumed(&mut self) -> bool {
+    pub(crate) fn take_resumed_flag(&mut self) -> bool {
         self.read_paused
             && self.reply_bytes <= MAX_REPLY_BYTES / 2
             && std::mem::take(&mut self.read_paused)
@@ -178,7 +178,7 @@ impl<O, S> Connection<O, S> {
     }
 
     /// Counts all unsent bytes as replies; after a write error, none.
-    pub(crate) fn count_all_as_replies(&mut self) {
+    pub(crate) fn count_unsent_as_replies(&mut self) {
         self.reply_bytes = 0;
         if !self.write_failed {
             self.add_reply_bytes(self.unsent_bytes());
@@ -204,7 +204,7 @@ impl<O, S> Connection<O, S> {
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if self.trace.is_some() {
-            self.write_traced(network)
+            self.trace_and_write(network)
         } else {
             self.write(network)
         }
@@ -233,7 +233,7 @@ impl<O, S> Connection<O, S> {
                         Ok(n) => self.written += n,
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                            return self.drop_written();
+                            return self.drop_written_bytes();
                         }
                         Err(e) => return self.record_write_error(&e),
                     }
@@ -245,7 +245,7 @@ impl<O, S> Connection<O, S> {
                 if let (ConnectionState::Handshaking, EarlyDataState::Sent(sealed)) =
                     (self.state, self.early_data)
                 {
-                    let more = session.seal_early(&self.out[sealed as usize..]);
+                    let more = session.seal_early_data(&self.out[sealed as usize..]);
                     // The cast is lossless: the length is bounded by the ticket's max_early_data_size, a u32 (RFC 8446
                     // §4.6.1).
                     self.early_data = EarlyDataState::Sent(sealed + more as u32);
@@ -296,7 +296,7 @@ impl<O, S> Connection<O, S> {
     }
 
     /// Returns the loss of a connection after a write error. Only used if no received bytes explain the loss better.
-    pub(crate) fn write_loss(&self) -> ConnectionLoss {
+    pub(crate) fn loss_from_write_error(&self) -> ConnectionLoss {
         let Some(error) = self.write_error() else {
             return ConnectionLoss::new(Outcome::Reset, "the connection was reset while writing");
         };
@@ -311,7 +311,7 @@ impl<O, S> Connection<O, S> {
 
     /// Drops the written prefix of an outbox that never becomes empty. This happens only when more than half is
     /// written, so that each byte is moved at most once on average.
-    fn drop_written(&mut self) {
+    fn drop_written_bytes(&mut self) {
         if self.written > self.out.len() / 2 {
             self.out.drain(..self.written);
             self.written = 0;
@@ -327,13 +327,13 @@ impl<O, S> Connection<O, S> {
             Some(session),
         ) = (self.state, &mut self.tls)
         {
-            session.close_notify();
+            session.queue_close_notify();
             self.flush(network);
         }
     }
 
     /// Removes `bytes` from the outbox that were accepted as early data.
-    pub(crate) fn drop_sealed(&mut self, bytes: usize) {
+    pub(crate) fn drop_accepted_early_data(&mut self, bytes: usize) {
         self.out.drain(..bytes);
         if let Some(traced) = &mut self.trace {
             traced.sent = traced.sent.saturating_sub(bytes);
@@ -347,10 +347,10 @@ impl<O, S> Connection<O, S> {
 
     /// Traces the bytes that the driver has added to the outbox since the last call, and writes.
     #[cold]
-    fn write_traced<N: Network<Socket = S>>(&mut self, network: &mut N) {
+    fn trace_and_write<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if let (Some(traced), false) = (&mut self.trace, self.write_failed) {
             let new = self.out.get(traced.sent..).unwrap_or_default();
-            traced.log(Direction::Sent, new, self.generation);
+            traced.log_traffic(Direction::Sent, new, self.generation);
         }
         self.write(network);
         if let Some(traced) = &mut self.trace {
@@ -359,16 +359,16 @@ impl<O, S> Connection<O, S> {
     }
 
     #[inline]
-    pub(crate) fn trace_received(&mut self, bytes: &[u8]) {
+    pub(crate) fn trace_received_bytes(&mut self, bytes: &[u8]) {
         if let Some(traced) = &mut self.trace {
-            traced.log(Direction::Received, bytes, self.generation);
+            traced.log_traffic(Direction::Received, bytes, self.generation);
         }
     }
 }
 
 impl ConnectionTrace {
     #[cold]
-    fn log(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
+    fn log_traffic(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
         let mut lines = Vec::new();
         self.tracer.trace_bytes(direction, bytes, &mut lines);
         let arrow = match direction {
@@ -418,7 +418,7 @@ mod tests {
         connection.out.extend_from_slice(b"early");
         // Nothing can be written without a socket.
         connection.flush(&mut network);
-        connection.drop_sealed(3);
+        connection.drop_accepted_early_data(3);
         connection.out.extend_from_slice(b" and late");
         connection.flush(&mut network);
         connection.flush(&mut network);

@@ -58,7 +58,7 @@ impl IntervalClock {
     ) -> WorkerInterval {
         for (_, record) in recorded.recorded_stages() {
             self.unsettled += record.due as i64;
-            self.unsettled -= (record.ended() + record.not_started) as i64;
+            self.unsettled -= (record.ended_calls() + record.not_started) as i64;
         }
         let length_ns = now.since(self.began);
         let over = WorkerInterval {

@@ -6,7 +6,7 @@ use plimsoll_model::runs::run::NegotiatedTls;
 
 /// How urgently a run must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopLevel {
+pub enum StopUrgency {
     /// The run continues.
     Run,
     /// No call is started any more; calls in flight may continue for a short time.
@@ -46,7 +46,7 @@ pub struct WorkerInterval {
 /// A worker's interface to its conductor.
 pub trait WorkerControl {
     /// Returns how urgently the run must end; called once per loop iteration.
-    fn stop_level(&self) -> StopLevel;
+    fn stop_urgency(&self) -> StopUrgency;
     /// Returns when the load begins; `None` until that is known.
     fn start_time(&self) -> Option<Time>;
     /// Reports that the number of established connections has changed.

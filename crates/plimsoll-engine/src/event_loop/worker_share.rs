@@ -8,10 +8,10 @@ use plimsoll_model::schedule::Schedule;
 
 /// Maximum number of connections that may be in the process of being established, over all workers of a run. It is
 /// lower than any listen backlog, since a dropped SYN costs a second.
-const MAX_CONNECTING: usize = 256;
+const MAX_PENDING_CONNECTIONS: usize = 256;
 
-/// Minimum share of [`MAX_CONNECTING`] that a single worker gets, however many workers there are.
-const MIN_CONNECTING: usize = 8;
+/// Minimum share of [`MAX_PENDING_CONNECTIONS`] that a single worker gets, however many workers there are.
+const MIN_PENDING_CONNECTIONS: usize = 8;
 
 /// One worker's share of a run.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct WorkerShare {
     pub calls: Option<u64>,
     /// The load of the whole plan.
     pub load: Arc<LoadPlan>,
-    /// The arrivals of all workers; this worker takes every [`WorkerShare::of`]th.
+    /// The arrivals of all workers; this worker takes every n-th, where n is [`WorkerShare::of`].
     pub schedule: Schedule,
     /// Whether calls are also recorded individually.
     pub keep_requests: bool,
@@ -71,7 +71,7 @@ impl WorkerShare {
     }
 
     /// Returns how many connections this worker may be establishing at the same time.
-    pub(crate) fn max_connecting(&self) -> usize {
-        (MAX_CONNECTING / self.of.max(1) as usize).max(MIN_CONNECTING)
+    pub(crate) fn max_pending_connections(&self) -> usize {
+        (MAX_PENDING_CONNECTIONS / self.of.max(1) as usize).max(MIN_PENDING_CONNECTIONS)
     }
 }

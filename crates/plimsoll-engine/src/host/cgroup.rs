@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use procfs::process::Process;
 
 /// Suffixes of the names of systemd units.
-const UNIT_SUFFIXES: [&str; 3] = [".service", ".scope", ".slice"];
+const SYSTEMD_UNIT_SUFFIXES: [&str; 3] = [".service", ".scope", ".slice"];
 /// Prefixes that container engines put before a container's id.
 const CONTAINER_PREFIXES: [&str; 5] = ["docker-", "libpod-", "crio-", "cri-containerd-", ""];
 /// Minimum number of digits of a container id for a lookup: as many as `docker ps` prints.
 const MIN_ID_PREFIX_LENGTH: usize = 12;
 /// Maximum number of groups that are searched.
-const MAX_GROUPS: usize = 100_000;
-const MAX_NAMED_GROUPS: usize = 5;
+const MAX_SEARCHED_GROUPS: usize = 100_000;
+const MAX_LISTED_GROUPS: usize = 5;
 
 /// A control group of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Cgroup {
                 };
                 Err(CgroupError::Ambiguous {
                     name: name.to_owned(),
-                    among: found.iter().take(MAX_NAMED_GROUPS).map(path).collect(),
+                    among: found.iter().take(MAX_LISTED_GROUPS).map(path).collect(),
                 })
             }
         }
@@ -154,7 +154,7 @@ fn groups_below(dir: &Path) -> impl Iterator<Item = PathBuf> {
         next.extend(folders.map(|entry| entry.path()));
         Some(dir)
     })
-    .take(MAX_GROUPS)
+    .take(MAX_SEARCHED_GROUPS)
 }
 
 /// Returns whether a group has this name, or is the systemd unit with this name or the container with this id.
@@ -163,7 +163,7 @@ fn has_name(dir: &Path, name: &str) -> bool {
         return false;
     };
     let is_unit = || {
-        UNIT_SUFFIXES
+        SYSTEMD_UNIT_SUFFIXES
             .iter()
             .any(|suffix| group.strip_suffix(suffix) == Some(name))
     };

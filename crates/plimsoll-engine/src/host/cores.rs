@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Returns the calling thread's CPU affinity and its cores in ascending order; `None` if there are fewer than two
 /// cores, or they are unknown.
-fn divisible_cores() -> Option<(CpuSet, Vec<usize>)> {
+fn separable_cores() -> Option<(CpuSet, Vec<usize>)> {
     let whole = sched_getaffinity(None).ok()?;
     let cores = list_cores(&whole);
     (cores.len() > 1).then_some((whole, cores))
@@ -37,7 +37,7 @@ pub(crate) fn pin_to_cores(cores: &[usize]) -> bool {
 
 /// Restricts the calling thread to the generators' core.
 pub fn pin_to_generator_core() {
-    if let Some((_, cores)) = divisible_cores() {
+    if let Some((_, cores)) = separable_cores() {
         // If the system refuses, the thread keeps its cores.
         let _ = pin_to_cores(&cores[cores.len() - 1..]);
     }
@@ -45,7 +45,7 @@ pub fn pin_to_generator_core() {
 
 /// Runs `start` on the servers' cores and returns its result; processes that it starts inherit these cores.
 pub fn run_on_server_cores<T>(start: impl FnOnce() -> T) -> T {
-    let Some((whole, cores)) = divisible_cores() else {
+    let Some((whole, cores)) = separable_cores() else {
         return start();
     };
     let _ = pin_to_cores(&cores[..cores.len() - 1]);

@@ -13,15 +13,15 @@ use crate::host::resources::WatchedProcesses;
 
 /// Returns the total memory of `processes`; `None` if one cannot be read. Shared pages count in the resident memory of
 /// each process.
-pub fn read_processes(processes: &WatchedProcesses) -> Option<ProcessMemory> {
+pub fn read_total_memory(processes: &WatchedProcesses) -> Option<ProcessMemory> {
     processes
         .pids()
         .iter()
-        .map(|pid| read_process(*pid))
+        .map(|pid| read_process_memory(*pid))
         .try_fold(ProcessMemory::default(), |all, one| Some(all.combine(one?)))
 }
 
-fn read_process(pid: i32) -> Option<ProcessMemory> {
+fn read_process_memory(pid: i32) -> Option<ProcessMemory> {
     let rollup = Process::new(pid).ok()?.smaps_rollup().ok()?;
     let sums = &rollup.memory_map_rollup.0.first()?.extension.map;
     let bytes = |key: &str| sums.get(key).copied();
@@ -34,9 +34,9 @@ fn read_process(pid: i32) -> Option<ProcessMemory> {
 
 /// Returns the kernel's memory for the sockets of this network namespace, and its slabs (which include
 /// sockets) for the whole machine.
-pub fn read_kernel() -> Option<KernelMemory> {
+pub fn read_kernel_memory() -> Option<KernelMemory> {
     let sockstat = fs::read_to_string("/proc/net/sockstat").ok()?;
-    let (sockets, pages) = tcp_sockets(&sockstat)?;
+    let (sockets, pages) = parse_tcp_socket_usage(&sockstat)?;
     Some(KernelMemory {
         tcp_sockets: sockets,
         tcp_buffer_bytes: pages * procfs::page_size(),
@@ -45,7 +45,7 @@ pub fn read_kernel() -> Option<KernelMemory> {
 }
 
 /// Returns the number of allocated TCP sockets and the pages of their buffers, from the text of /proc/net/sockstat.
-fn tcp_sockets(sockstat: &str) -> Option<(u64, u64)> {
+fn parse_tcp_socket_usage(sockstat: &str) -> Option<(u64, u64)> {
     let line = sockstat
         .lines()
         .find_map(|line| line.strip_prefix("TCP:"))?;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn process_and_kernel_memory_are_readable() {
-        let own = read_processes(&WatchedProcesses::this_process())
+        let own = read_total_memory(&WatchedProcesses::this_process())
             .expect("Linux 4.14 and later report it");
         assert!(
             own.private_bytes > 100_000 && own.rss_bytes >= own.private_bytes,
@@ -73,10 +73,10 @@ mod tests {
             (own.private_bytes..=own.rss_bytes).contains(&own.pss_bytes),
             "{own:?}"
         );
-        let kernel = read_kernel().expect("/proc is there");
+        let kernel = read_kernel_memory().expect("/proc is there");
         assert!(kernel.slab_bytes > 0, "{kernel:?}");
         assert_eq!(
-            read_processes(&WatchedProcesses::process_tree(i32::MAX as u32)),
+            read_total_memory(&WatchedProcesses::process_tree(i32::MAX as u32)),
             None
         );
     }
@@ -85,7 +85,7 @@ mod tests {
     fn rss_grows_when_pages_are_touched() {
         let grown = || {
             let private = || {
-                let own = read_processes(&WatchedProcesses::this_process()).expect("see above");
+                let own = read_total_memory(&WatchedProcesses::this_process()).expect("see above");
                 own.private_bytes
             };
             let before = private();
@@ -106,8 +106,8 @@ mod tests {
     fn sockstat_is_parsed_by_key() {
         let text =
             "sockets: used 294\nTCP: inuse 4 orphan 0 tw 74 alloc 9 mem 136\nUDP: inuse 0 mem 3\n";
-        assert_eq!(tcp_sockets(text), Some((9, 136)));
-        assert_eq!(tcp_sockets("TCP: inuse 4"), None);
-        assert_eq!(tcp_sockets(""), None);
+        assert_eq!(parse_tcp_socket_usage(text), Some((9, 136)));
+        assert_eq!(parse_tcp_socket_usage("TCP: inuse 4"), None);
+        assert_eq!(parse_tcp_socket_usage(""), None);
     }
 }

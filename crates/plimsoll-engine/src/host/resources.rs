@@ -41,7 +41,7 @@ pub struct ProcessResources {
 
 impl ProcessResources {
     /// Returns a copy with the CPU time and ticks only.
-    fn only_cpu(self) -> ProcessResources {
+    fn without_current_usage(self) -> ProcessResources {
         ProcessResources {
             cpu_ns: self.cpu_ns,
             user_ticks: self.user_ticks,
@@ -115,7 +115,7 @@ impl ResourceMeter {
         let last = self.last.replace(now).unwrap_or(now);
         let began = std::mem::take(&mut self.at_load_start);
         let cpu_us = now.cpu_ns.saturating_sub(last.cpu_ns) / 1000;
-        let system_us = (cpu_us as f64 * system_share(last, now)).round() as u64;
+        let system_us = (cpu_us as f64 * system_time_share(last, now)).round() as u64;
         Some(ResourceUsage {
             cpu_user_us: cpu_us - system_us,
             cpu_system_us: Some(system_us),
@@ -150,7 +150,7 @@ impl ResourceMeter {
             if self.watched.pids().contains(&pid) {
                 now.push((pid, used));
             } else {
-                self.ended = self.ended.plus(used.only_cpu());
+                self.ended = self.ended.plus(used.without_current_usage());
             }
         }
         let sum = now.iter().map(|(_, used)| *used);
@@ -159,7 +159,7 @@ impl ResourceMeter {
         Some(sum?.plus(self.ended))
     }
 
-    fn clocks(&mut self) -> Arc<ServerClocks> {
+    fn server_clocks(&mut self) -> Arc<ServerClocks> {
         let clocks = self.clocks.get_or_insert_with(|| {
             let clocks = ServerClocks::default();
             clocks.update(self.watched.pids());
@@ -241,7 +241,7 @@ impl BatchMeter {
     pub(crate) fn new(turns: BatchSchedule, server: Option<&mut ResourceMeter>) -> BatchMeter {
         BatchMeter {
             calls: u64::from(turns.calls.max(1)),
-            server: server.map(ResourceMeter::clocks).unwrap_or_default(),
+            server: server.map(ResourceMeter::server_clocks).unwrap_or_default(),
         }
     }
 
@@ -267,7 +267,7 @@ impl BatchMeter {
 
 /// Returns the share of system time in the CPU time between two readings, 0 to 1; over the whole lifetime of the
 /// processes if too few ticks lie between the readings.
-fn system_share(last: ProcessResources, now: ProcessResources) -> f64 {
+fn system_time_share(last: ProcessResources, now: ProcessResources) -> f64 {
     const MIN_TICKS: u64 = 20;
     let user = now.user_ticks.saturating_sub(last.user_ticks);
     let system = now.system_ticks.saturating_sub(last.system_ticks);
@@ -291,8 +291,8 @@ pub fn thread_cpu() -> Duration {
         || getrusage(UsageWho::RUSAGE_THREAD),
     );
     let used = used.unwrap_or_else(|e| {
-        static WARNED: Once = Once::new();
-        WARNED.call_once(|| {
+        static WARN_ONCE: Once = Once::new();
+        WARN_ONCE.call_once(|| {
             tracing::warn!(
                 "the CPU time of threads can't be read: {e}: reported CPU times are too low"
             );
@@ -363,7 +363,7 @@ mod tests {
         let mut input = shell.stdin.take().unwrap();
         let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
         let mut meter = ResourceMeter::new(WatchedProcesses::process_tree(shell.id()));
-        let clocks = meter.clocks();
+        let clocks = meter.server_clocks();
         let before = clocks.read_ns().unwrap();
         input.write_all(b"\n").unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), "done");

@@ -2,7 +2,7 @@
 
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
-use plimsoll_model::records::recorder::RequestCarrier;
+use plimsoll_model::records::recorder::RequestContext;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Recorder, Time};
 
@@ -15,9 +15,9 @@ pub const MAX_LINKS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkId(pub u8);
 
-/// The position of a script in its run.
+/// The position of a script in its run, and how late it was started.
 #[derive(Clone, Copy, Debug)]
-pub struct ScriptOrigin {
+pub struct ScriptStart {
     /// The script's position in the run's schedule, from which everything that varies between scripts is derived.
     pub number: u64,
     /// The delay with which the script was started, in nanoseconds; 0 in a closed loop.
@@ -53,7 +53,7 @@ pub trait Script: Send {
     );
 
     /// Called when the time set with [`ScriptContext::wake_at`] is reached.
-    fn expire(&mut self, now: Time, context: &mut ScriptContext<'_>);
+    fn on_timer(&mut self, now: Time, context: &mut ScriptContext<'_>);
 
     /// Ends a call in flight with `outcome` at the end of the run; no other function is called afterwards.
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>);
@@ -65,7 +65,7 @@ pub trait ScriptFactory: Send + Sync + 'static {
     type Script: Script;
 
     /// Creates a script for the user that starts now.
-    fn new_script(&self, origin: ScriptOrigin) -> Self::Script;
+    fn new_script(&self, origin: ScriptStart) -> Self::Script;
 
     /// Returns the target that each link leads to.
     fn targets(&self) -> [&Target; MAX_LINKS];
@@ -109,7 +109,7 @@ pub struct ScriptContext<'a> {
     pub(crate) stage: u8,
     pub(crate) is_stopping: bool,
     pub(crate) is_interrupted: bool,
-    /// The numbers under which the worker's recorder counts the addresses of the links.
+    /// For each link, the index of its address in the worker's recorder.
     pub(crate) addresses: [u32; MAX_LINKS],
     /// The links' connections, as indices into the worker's table; `None` if a link has no connection.
     pub(crate) connections: [Option<u32>; MAX_LINKS],
@@ -134,11 +134,11 @@ impl ScriptContext<'_> {
     }
 
     /// Returns the buffer of the link's outgoing bytes; scripts only append to it.
-    pub fn out(&mut self, link: LinkId) -> &mut Vec<u8> {
+    pub fn out_buffer(&mut self, link: LinkId) -> &mut Vec<u8> {
         &mut self.outboxes[usize::from(link.0)]
     }
 
-    /// Sets the time at which [`Script::expire`] is called, replacing the previous one. [`Time::NEVER`] disables it.
+    /// Sets the time at which [`Script::on_timer`] is called, replacing the previous one. [`Time::NEVER`] disables it.
     pub fn wake_at(&mut self, at: Time) {
         self.wake = Some(at);
     }
@@ -174,24 +174,24 @@ impl ScriptContext<'_> {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
         self.recorder
-            .count_call_at(address, self.stage, sample.outcome);
+            .count_call_at_address(address, self.stage, sample.outcome);
         let sample = CallSample {
             stage: self.stage,
             ..sample
         };
         let connection = self.connections[usize::from(link.0)];
-        let carried = traced_as.map(|traced_as| RequestCarrier {
+        let carried = traced_as.map(|traced_as| RequestContext {
             connection,
             shared_trace_number: traced_as.shared,
             step: traced_as.step.and_then(|step| u32::try_from(step).ok()),
         });
-        (self.recorder).record_measured_call(&sample, counts, times, carried);
+        (self.recorder).record_call_with_measures(&sample, counts, times, carried);
     }
 
     /// Counts a call of a journey's step as due, in addition to [`ScriptContext::count_due_call`]. `names` contains the
     /// names of all steps.
     pub fn count_due_step(&mut self, step: usize, names: &[String]) {
-        self.recorder.count_step_due(self.stage, step, names);
+        self.recorder.count_due_step_call(self.stage, step, names);
     }
 
     /// Records the end of a call of a journey's step, in addition to [`ScriptContext::record_call`].
@@ -201,16 +201,16 @@ impl ScriptContext<'_> {
     }
 
     /// Adds `n` to a count other than calls.
-    pub fn count(&mut self, count: Count, n: u64) {
+    pub fn add_to_count(&mut self, count: Count, n: u64) {
         if n > 0 {
-            self.recorder.add_count(self.stage, count, n);
+            self.recorder.add_protocol_count(self.stage, count, n);
         }
     }
 
     /// Records a duration other than the times of calls, in nanoseconds.
     #[inline]
     pub fn record_time(&mut self, measure: TimeMeasure, ns: u64) {
-        self.recorder.record_time(self.stage, measure, ns);
+        self.recorder.record_protocol_time(self.stage, measure, ns);
     }
 
     /// Records a user whose journey of `calls` calls succeeded, `ns` nanoseconds after the user was due.
@@ -220,11 +220,11 @@ impl ScriptContext<'_> {
 
     /// Records the message of a failure.
     pub fn record_failure_message(&mut self, outcome: Outcome, text: &str) {
-        self.recorder.add_detail(outcome, text);
+        self.recorder.add_failure_detail(outcome, text);
     }
 
     /// Ends the script; `ok` says whether it succeeded.
-    pub fn end(&mut self, ok: bool) {
+    pub fn end_script(&mut self, ok: bool) {
         self.ended = Some(ok);
     }
 }

@@ -14,7 +14,7 @@ pub trait Scenario: Send + Sync + 'static {
     /// The protocol of the calls.
     type Protocol: Protocol;
     /// State that a user keeps between calls.
-    type Memory: Default + Send;
+    type UserState: Default + Send;
 
     /// Returns the protocol, which creates a driver for each connection.
     fn protocol(&self) -> &Self::Protocol;
@@ -23,24 +23,24 @@ pub trait Scenario: Send + Sync + 'static {
     fn new_driver(
         &self,
         _link: LinkId,
-        _memory: &Self::Memory,
+        _memory: &Self::UserState,
     ) -> <Self::Protocol as Protocol>::Driver {
         self.protocol().new_driver()
     }
 
     /// Returns the connection that the user's current call needs.
-    fn current_link(&self, _memory: &Self::Memory) -> LinkId {
+    fn current_link(&self, _memory: &Self::UserState) -> LinkId {
         LinkId(0)
     }
 
     /// Returns which connection the user's current call needs: any, a new one, or one that is already open.
-    fn connection_need(&self, _memory: &Self::Memory) -> ConnectionNeed {
+    fn connection_need(&self, _memory: &Self::UserState) -> ConnectionNeed {
         ConnectionNeed::Any
     }
 
     /// Returns the outcome and the error message of a call that needs an open connection ([`ConnectionNeed::Open`])
     /// when there is none.
-    fn missing_connection(&self, _memory: &Self::Memory) -> (Outcome, String) {
+    fn missing_connection_failure(&self, _memory: &Self::UserState) -> (Outcome, String) {
         (
             Outcome::ConnectionClosed,
             "no connection is open".to_owned(),
@@ -57,10 +57,10 @@ pub trait Scenario: Send + Sync + 'static {
     }
 
     /// Chooses the first call of a user whose position in the schedule is `number`.
-    fn choose_first_call(&self, _number: u64, _memory: &mut Self::Memory) {}
+    fn choose_first_call(&self, _number: u64, _memory: &mut Self::UserState) {}
 
     /// Returns the step of the user's current call.
-    fn current_step(&self, _memory: &Self::Memory) -> usize {
+    fn current_step(&self, _memory: &Self::UserState) -> usize {
         0
     }
 
@@ -70,7 +70,7 @@ pub trait Scenario: Send + Sync + 'static {
     /// Returns the call's outcome and an error message if the check fails.
     fn check_answer(
         &self,
-        _memory: &mut Self::Memory,
+        _memory: &mut Self::UserState,
         _driver: &mut <Self::Protocol as Protocol>::Driver,
         _now: Time,
     ) -> Result<(), (Outcome, String)> {
@@ -78,14 +78,14 @@ pub trait Scenario: Send + Sync + 'static {
     }
 
     /// Decides what the user does after a call that has ended.
-    fn after_call(&self, ended: EndedCall, _memory: &mut Self::Memory) -> NextCall {
+    fn next_action(&self, ended: EndedCall, _memory: &mut Self::UserState) -> NextAction {
         if !ended.outcome.is_ok() {
-            return NextCall::Abort;
+            return NextAction::Abort;
         }
         if ended.calls_made >= self.max_calls() {
-            return NextCall::Finish { is_ok: true };
+            return NextAction::Finish { is_ok: true };
         }
-        NextCall::After(self.pause_before(ended.calls_made))
+        NextAction::CallAfter(self.pause_before(ended.calls_made))
     }
 
     /// Returns the pause between the end of the previous call and the due time of `call`, an index that is never 0
@@ -93,22 +93,22 @@ pub trait Scenario: Send + Sync + 'static {
     fn pause_before(&self, call: u32) -> Duration;
 
     /// Returns whether a lost connection is replaced for the next call. Otherwise, losing it makes the user fail.
-    fn replaces_connections(&self) -> bool;
+    fn replaces_lost_connections(&self) -> bool;
 
     /// Prepares the driver for the user's `call`.
     ///
     /// # Errors
     /// Returns the call's outcome and an error message if the call cannot be sent.
-    fn prepare(
+    fn prepare_call(
         &self,
         call: UserCall,
         now: Time,
-        memory: &mut Self::Memory,
+        memory: &mut Self::UserState,
         driver: &mut <Self::Protocol as Protocol>::Driver,
     ) -> Result<(), (Outcome, String)>;
 
     /// Called with the text of the answer to the user's last call, if the driver reports it.
-    fn on_response_text(&self, text: String, memory: &mut Self::Memory);
+    fn on_response_text(&self, text: String, memory: &mut Self::UserState);
 }
 
 /// The kind of connection that a call needs.
@@ -146,9 +146,9 @@ pub struct EndedCall {
 
 /// The user's action after one of its calls has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextCall {
+pub enum NextAction {
     /// The user makes another call, which is due after this pause.
-    After(Duration),
+    CallAfter(Duration),
     /// The user has made all of its calls.
     Finish {
         /// Whether the user succeeded.

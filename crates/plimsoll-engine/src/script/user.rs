@@ -21,13 +21,13 @@ use plimsoll_model::{CallSample, Outcome, Time};
 
 pub use self::factory::UserScripts;
 use self::factory::UserSettings;
-use super::scenario::{EndedCall, NextCall, Scenario, UserCall};
-use super::{LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptOrigin};
+use super::scenario::{EndedCall, NextAction, Scenario, UserCall};
+use super::{LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptStart};
 use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
 use crate::worker::ResponseTokens;
 
 /// The only call id: users make one call at a time.
-const ONLY_CALL: CallId = CallId(0);
+const ONLY_CALL_ID: CallId = CallId(0);
 
 /// One of a user's connections.
 struct UserLink<D> {
@@ -60,7 +60,7 @@ struct CurrentCall {
 }
 
 impl CurrentCall {
-    fn waiting(due: Time) -> CurrentCall {
+    fn new_waiting(due: Time) -> CurrentCall {
         CurrentCall {
             due,
             sent: Time::NEVER,
@@ -76,13 +76,13 @@ impl CurrentCall {
 /// The script of one user; the module documentation describes its behaviour.
 pub struct User<C: Scenario> {
     shared: Arc<UserSettings<C>>,
-    origin: ScriptOrigin,
+    origin: ScriptStart,
     /// The time at which the user was due.
     due: Time,
     /// The connection of the current call or, between two calls, of the previous one.
     link: LinkId,
     links: [UserLink<<C::Protocol as Protocol>::Driver>; MAX_LINKS],
-    memory: C::Memory,
+    memory: C::UserState,
     /// Number of calls that have become due.
     calls_begun: u32,
     call: Option<CurrentCall>,
@@ -111,7 +111,7 @@ impl<C: Scenario> User<C> {
 
     /// Starts a call that was due at `due`.
     fn start_call(&mut self, due: Time, now: Time, context: &mut ScriptContext<'_>) {
-        self.count_due(context);
+        self.count_due_call(context);
         let link = self.shared.scenario.current_link(&self.memory);
         if link != self.link {
             // A connection that was requested for a previous call, which has failed in the meantime, is no longer
@@ -126,12 +126,12 @@ impl<C: Scenario> User<C> {
         self.next_at = Time::NEVER;
         self.call = Some(CurrentCall {
             deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
-            ..CurrentCall::waiting(due)
+            ..CurrentCall::new_waiting(due)
         });
-        self.advance(now, context);
+        self.send_or_connect(now, context);
     }
 
-    fn count_due(&mut self, context: &mut ScriptContext<'_>) {
+    fn count_due_call(&mut self, context: &mut ScriptContext<'_>) {
         context.count_due_call();
         self.calls_begun += 1;
         let scenario = &self.shared.scenario;
@@ -142,9 +142,9 @@ impl<C: Scenario> User<C> {
     }
 
     /// Returns whether the connection has no capacity because it is reading the remainder of the last answer.
-    fn is_reading_remainder(&self) -> bool {
+    fn is_reading_answer_remainder(&self) -> bool {
         let driver = self.driver();
-        driver.is_some_and(|driver| driver.is_reading_remainder() && driver.capacity() == 0)
+        driver.is_some_and(|driver| driver.is_reading_answer_remainder() && driver.capacity() == 0)
     }
 
     fn call_number(&self) -> u64 {
@@ -153,8 +153,8 @@ impl<C: Scenario> User<C> {
     }
 
     /// Sends the waiting call, or requests a connection for it.
-    fn advance(&mut self, now: Time, context: &mut ScriptContext<'_>) {
-        if self.waits_for_remainder && !self.is_reading_remainder() {
+    fn send_or_connect(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+        if self.waits_for_remainder && !self.is_reading_answer_remainder() {
             self.waits_for_remainder = false;
             return if context.is_stopping() {
                 self.stop_at_load_end(now, context)
@@ -179,19 +179,19 @@ impl<C: Scenario> User<C> {
                     };
                     let scenario = &self.shared.scenario;
                     if let Err((outcome, text)) =
-                        scenario.prepare(step, now, &mut self.memory, driver)
+                        scenario.prepare_call(step, now, &mut self.memory, driver)
                     {
-                        return self.fail_unsent(outcome, &text, now, context);
+                        return self.fail_unsent_call(outcome, &text, now, context);
                     }
-                    driver.start(ONLY_CALL, number, now, context.out(link));
+                    driver.start(ONLY_CALL_ID, number, now, context.out_buffer(link));
                     (call.sent, call.is_waiting) = (call.sent.min(now), false);
                 }
                 _ => {}
             }
         }
         let needs_connection = self.call.is_some();
-        if needs_connection && let Some((outcome, text)) = self.missing_connection() {
-            return self.fail_unsent(outcome, &text, now, context);
+        if needs_connection && let Some((outcome, text)) = self.missing_connection_failure() {
+            return self.fail_unsent_call(outcome, &text, now, context);
         }
         let connection = self.link_mut(link);
         if needs_connection && connection.driver.is_none() && !connection.is_connecting {
@@ -205,7 +205,7 @@ impl<C: Scenario> User<C> {
     fn set_timer(&self, context: &mut ScriptContext<'_>) {
         let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
         let drivers = self.links.iter().filter_map(|link| link.driver.as_ref());
-        let of_drivers = drivers.filter_map(Driver::deadline).min();
+        let of_drivers = drivers.filter_map(Driver::next_timer).min();
         let at = deadline.min(self.next_at);
         context.wake_at(at.min(of_drivers.unwrap_or(Time::NEVER)));
     }
@@ -216,10 +216,12 @@ impl<C: Scenario> User<C> {
         for event in events.drain(..) {
             let stage = context.stage;
             match (event, &mut self.call) {
-                (Event::Done(done) | Event::EndedWithLoad(done), Some(_)) => {
+                (Event::Done(done) | Event::EndedByLoadEnd(done), Some(_)) => {
                     self.on_call_end(&done, now, context);
                 }
-                (Event::Unprocessed(done), Some(_)) => self.on_unprocessed(&done, now, context),
+                (Event::Unprocessed(done), Some(_)) => {
+                    self.on_unprocessed_call(&done, now, context)
+                }
                 (Event::Token { bytes, .. }, Some(call)) => {
                     call.answer
                         .record_token_event(stage, bytes, now, context.recorder);
@@ -236,24 +238,26 @@ impl<C: Scenario> User<C> {
                     }
                 }
                 (Event::EarlierMessage { at, .. }, Some(call)) => {
-                    call.on_earlier_message(at, stage, context.recorder);
+                    call.record_earlier_message(at, stage, context.recorder);
                 }
                 (Event::Usage { usage, .. }, Some(call)) => call.answer.set_usage(usage),
                 (Event::EndedWithoutText(_), Some(call)) => call.answer.set_ended_without_text(now),
-                (Event::WholeAnswer(_), Some(call)) => call.answer.set_whole(),
+                (Event::WholeAnswer(_), Some(call)) => call.answer.set_whole_answer(),
                 (Event::AnswerText { text, .. }, _) => {
                     self.shared
                         .scenario
                         .on_response_text(text, &mut self.memory);
                 }
-                (Event::TextToCount { text, .. }, _) => context.recorder.push_text(stage, text),
-                (Event::Count { count, n, .. }, _) => context.count(count, n),
+                (Event::TextToCount { text, .. }, _) => {
+                    context.recorder.push_answer_text(stage, text)
+                }
+                (Event::Count { count, n, .. }, _) => context.add_to_count(count, n),
                 (Event::MessagesSent { messages, .. }, _) => {
                     context
                         .recorder
                         .count_messages_sent(stage, u64::from(messages));
                 }
-                (Event::Unsolicited, _) => context.count(Count::MessagesUnasked, 1),
+                (Event::Unsolicited, _) => context.add_to_count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => context.recorder.stage_mut(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => {
                     context.record_failure_message(outcome, &text)
@@ -267,9 +271,14 @@ impl<C: Scenario> User<C> {
 
     /// Schedules the retry of a call that the server did not process, over the same connection or its replacement.
     #[cold]
-    fn on_unprocessed(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
+    fn on_unprocessed_call(
+        &mut self,
+        done: &CompletedCall,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    ) {
         let may_retry = self.shared.retries_unprocessed
-            && self.shared.scenario.replaces_connections()
+            && self.shared.scenario.replaces_lost_connections()
             && !context.is_interrupted();
         let again =
             (self.call.as_mut()).filter(|call| may_retry && !call.is_retry && now < call.deadline);
@@ -278,7 +287,7 @@ impl<C: Scenario> User<C> {
         };
         (call.is_waiting, call.is_retry) = (true, true);
         (call.answer, call.last_message) = (ResponseTokens::EMPTY, Time::NEVER);
-        context.count(Count::CallsRetried, 1);
+        context.add_to_count(Count::CallsRetried, 1);
     }
 
     fn on_call_end(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
@@ -292,24 +301,26 @@ impl<C: Scenario> User<C> {
             done.outcome = outcome;
         }
         self.record_call(&done, now, context);
-        self.apply_next_call(done.outcome, now, context);
+        self.apply_next_action(done.outcome, now, context);
     }
 
     /// Performs the action that the scenario chooses after a call that has ended and been recorded.
-    fn apply_next_call(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
+    fn apply_next_action(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let ended = EndedCall {
             outcome,
             calls_made: self.calls_begun,
             number: self.origin.number,
         };
-        match self.shared.scenario.after_call(ended, &mut self.memory) {
-            NextCall::After(_) if context.is_stopping() => self.stop_at_load_end(now, context),
-            NextCall::After(pause) => self.next_at = now + pause,
-            NextCall::Finish { is_ok } => {
+        match self.shared.scenario.next_action(ended, &mut self.memory) {
+            NextAction::CallAfter(_) if context.is_stopping() => {
+                self.stop_at_load_end(now, context)
+            }
+            NextAction::CallAfter(pause) => self.next_at = now + pause,
+            NextAction::Finish { is_ok } => {
                 self.has_failed |= !is_ok;
                 self.finish_user(now, context);
             }
-            NextCall::Abort => self.abort_remaining(now, context),
+            NextAction::Abort => self.abort_remaining_calls(now, context),
         }
     }
 
@@ -320,7 +331,7 @@ impl<C: Scenario> User<C> {
         let sent = call.sent.min(now);
         let (due, goodput) = (call.due, &self.shared.goodput);
         let measured = (done.outcome.is_ok())
-            .then(|| call.answer.measures((due, sent), goodput, now))
+            .then(|| call.answer.token_measures((due, sent), goodput, now))
             .flatten();
         if let Some(measured) = &measured {
             call.answer
@@ -354,11 +365,11 @@ impl<C: Scenario> User<C> {
     /// Ends the current call with an outcome that does not come from the driver.
     fn fail_call(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let exchanged = match (self.driver(), &self.call) {
-            (Some(driver), Some(call)) if !call.is_waiting => driver.call_progress(ONLY_CALL),
+            (Some(driver), Some(call)) if !call.is_waiting => driver.call_progress(ONLY_CALL_ID),
             _ => Default::default(),
         };
         let done = CompletedCall {
-            call: ONLY_CALL,
+            call: ONLY_CALL_ID,
             outcome,
             first_byte: Time::NEVER,
             bytes_sent: exchanged.bytes_sent,
@@ -368,10 +379,10 @@ impl<C: Scenario> User<C> {
     }
 
     /// Records the remaining calls as broken off after a failure, and ends the user.
-    fn abort_remaining(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn abort_remaining_calls(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         while self.calls_begun < self.shared.scenario.max_calls() && !context.is_stopping() {
-            self.count_due(context);
-            self.call = Some(CurrentCall::waiting(now));
+            self.count_due_call(context);
+            self.call = Some(CurrentCall::new_waiting(now));
             self.fail_call(Outcome::BrokenOff, now, context);
         }
         self.has_failed = true;
@@ -383,7 +394,7 @@ impl<C: Scenario> User<C> {
         if self.has_failed || self.shared.scenario.step_names().is_empty() {
             return self.finish_user(now, context);
         }
-        context.count(Count::UsersStopped, 1);
+        context.add_to_count(Count::UsersStopped, 1);
         self.end_script(context);
     }
 
@@ -393,7 +404,7 @@ impl<C: Scenario> User<C> {
         } else {
             Count::UsersOk
         };
-        context.count(count, 1);
+        context.add_to_count(count, 1);
         if !self.has_failed && !self.shared.scenario.step_names().is_empty() {
             context.record_journey(now.since(self.due), u64::from(self.calls_begun));
         }
@@ -404,10 +415,10 @@ impl<C: Scenario> User<C> {
         (self.next_at, self.waits_for_remainder) = (Time::NEVER, false);
         for (link, connection) in (0..).map(LinkId).zip(&mut self.links) {
             if let Some(driver) = &mut connection.driver {
-                driver.finish(context.out(link));
+                driver.finish(context.out_buffer(link));
             }
         }
-        context.end(!self.has_failed);
+        context.end_script(!self.has_failed);
     }
 
     /// Handles a lost connection after the driver has reported the outcome of its call.
@@ -418,7 +429,7 @@ impl<C: Scenario> User<C> {
         now: Time,
         context: &mut ScriptContext<'_>,
     ) {
-        self.link_mut(link).on_ready_connection_lost();
+        self.link_mut(link).forget_connection();
         if context.ended.is_some() {
             return;
         }
@@ -428,15 +439,15 @@ impl<C: Scenario> User<C> {
         }
         // No call was in flight on the lost connection: a waiting call had not been sent over it, or the user was
         // between two calls.
-        if self.shared.scenario.replaces_connections() {
-            return self.advance(now, context);
+        if self.shared.scenario.replaces_lost_connections() {
+            return self.send_or_connect(now, context);
         }
         if self.call.is_none() && self.calls_begun < self.shared.scenario.max_calls() {
-            self.count_due(context);
-            self.call = Some(CurrentCall::waiting(now));
+            self.count_due_call(context);
+            self.call = Some(CurrentCall::new_waiting(now));
         }
         self.fail_call(outcome, now, context);
-        self.abort_remaining(now, context);
+        self.abort_remaining_calls(now, context);
     }
 }
 
@@ -457,7 +468,7 @@ impl<C: Scenario> User<C> {
         }
         *self.link_mut(link) = UserLink::default();
         self.fail_call(outcome, now, context);
-        self.apply_next_call(outcome, now, context);
+        self.apply_next_action(outcome, now, context);
         if context.ended.is_none() {
             self.set_timer(context);
         }
@@ -481,12 +492,12 @@ where
         context: &mut ScriptContext<'_>,
     ) {
         let mut driver = self.shared.scenario.new_driver(link, &self.memory);
-        driver.open(now, context.out(link));
+        driver.open(now, context.out_buffer(link));
         *self.link_mut(link) = UserLink {
             driver: Some(driver),
             is_connecting: false,
         };
-        self.advance(now, context);
+        self.send_or_connect(now, context);
     }
 
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>) {
@@ -495,7 +506,7 @@ where
             return;
         };
         let was_ready = driver.is_ready();
-        let received = driver.receive(bytes, now, context.out(link), &mut self.events);
+        let received = driver.receive(bytes, now, context.out_buffer(link), &mut self.events);
         if let Err(e) = &received {
             context.record_failure_message(e.outcome, &e.detail);
             driver.abort(e.outcome, now, &mut self.events);
@@ -513,11 +524,11 @@ where
         }
         let driver = self.link_mut(link).driver.as_ref();
         let is_draining = driver.is_some_and(Driver::is_draining);
-        if is_draining && !self.shared.scenario.replaces_connections() {
+        if is_draining && !self.shared.scenario.replaces_lost_connections() {
             context.close(link);
             return self.on_connection_lost(link, Outcome::SocketClosed, now, context);
         }
-        self.advance(now, context);
+        self.send_or_connect(now, context);
     }
 
     fn on_link_lost(
@@ -553,19 +564,19 @@ where
         self.on_connection_failed(link, outcome, now, context);
     }
 
-    fn expire(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn on_timer(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         for link in (0..MAX_LINKS as u8).map(LinkId) {
             if let Some(driver) = &mut self.links[usize::from(link.0)].driver
-                && driver.deadline().is_some_and(|at| at <= now)
+                && driver.next_timer().is_some_and(|at| at <= now)
             {
-                driver.expire(now, context.out(link), &mut self.events);
+                driver.on_timer(now, context.out_buffer(link), &mut self.events);
                 self.process_events(now, context);
             }
         }
         if context.ended.is_some() {
             return;
         }
-        if self.next_at <= now && self.is_reading_remainder() {
+        if self.next_at <= now && self.is_reading_answer_remainder() {
             (self.next_at, self.waits_for_remainder) = (Time::NEVER, true);
         }
         if self.next_at <= now {
@@ -579,21 +590,21 @@ where
             self.fail_call(Outcome::DeadlineExceeded, now, context);
             let link = self.link;
             if let Some(driver) = self.driver_mut() {
-                driver.cancel(ONLY_CALL, now, context.out(link));
+                driver.cancel(ONLY_CALL_ID, now, context.out_buffer(link));
             }
-            self.apply_next_call(Outcome::DeadlineExceeded, now, context);
+            self.apply_next_action(Outcome::DeadlineExceeded, now, context);
             if context.ended.is_some() {
                 return;
             }
         }
-        self.advance(now, context);
+        self.send_or_connect(now, context);
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let failed = self.has_failed || self.call.is_some() && outcome.is_error();
         self.fail_call(outcome, now, context);
         if failed {
-            context.count(Count::UsersFailed, 1);
+            context.add_to_count(Count::UsersFailed, 1);
         }
     }
 }

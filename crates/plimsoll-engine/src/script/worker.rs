@@ -14,10 +14,10 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{Outcome, Time};
 
 use super::context::{
-    LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptOrigin,
+    LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptStart,
 };
 use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
-use crate::event_loop::issue::{CallSource, LoadPhase};
+use crate::event_loop::due_calls::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
 use crate::event_loop::{EventLoop, WorkerControl, WorkerShare};
 use crate::fault;
@@ -36,7 +36,7 @@ use links::LinkOwner;
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
 /// Minimum pause of a user whose script failed.
-const FAILURE_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// An event loop whose clients are users that follow scripts.
 pub type ScriptWorker<C, N> = EventLoop<ScriptClient<C>, N>;
@@ -96,7 +96,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         worker
     }
 
-    fn begin_script(&mut self, control: &mut impl WorkerControl, origin: ScriptOrigin, now: Time) {
+    fn begin_script(&mut self, control: &mut impl WorkerControl, origin: ScriptStart, now: Time) {
         let users = &mut self.client;
         let index = users.slots.insert(ScriptSlot {
             number: origin.number,
@@ -129,7 +129,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             let place = there.map_or(slot.last_addresses[link], |connection| {
                 connection.address_index
             });
-            self.addresses[link].recorder_number(place)
+            self.addresses[link].recorder_index(place)
         };
         let is_closed = matches!(self.call_source, CallSource::Closed(_));
         let mut context = ScriptContext {
@@ -178,7 +178,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         }
         if let Some(ok) = ended {
             self.end_script(control, index);
-            self.release_user(ok, now);
+            self.schedule_next_script(ok, now);
         }
     }
 
@@ -205,9 +205,13 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     }
 
     /// Lets the user start its next script, after a pause.
-    fn release_user(&mut self, ok: bool, now: Time) {
+    fn schedule_next_script(&mut self, ok: bool, now: Time) {
         if let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals {
-            let pause = if ok { think } else { think.max(FAILURE_PAUSE) };
+            let pause = if ok {
+                think
+            } else {
+                think.max(MIN_PAUSE_AFTER_FAILURE)
+            };
             self.call_source.release_client(pause, now);
         }
     }
@@ -216,7 +220,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
 impl<C: ScriptFactory> LoopClient for ScriptClient<C> {
     type ConnectionData = LinkOwner;
     type ConnectRequest = LinkRequest;
-    const WARMUP_COUNTS: bool = true;
+    const COUNTS_WARMUP: bool = true;
     const AWAITS_LATE_ANSWERS: bool = false;
 
     fn tls(&self, target: usize) -> Option<&TlsClient> {
@@ -227,7 +231,7 @@ impl<C: ScriptFactory> LoopClient for ScriptClient<C> {
         self.scripts.trace_ids()
     }
 
-    fn in_flight(&self) -> u64 {
+    fn calls_in_flight(&self) -> u64 {
         self.in_flight
     }
 
@@ -327,8 +331,8 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         self.client.timers.next_time()
     }
 
-    fn expire(&mut self, control: &mut impl WorkerControl, now: Time) {
-        self.expire_connects(control, now);
+    fn expire_timers(&mut self, control: &mut impl WorkerControl, now: Time) {
+        self.expire_connect_attempts(control, now);
         self.start_due_attempts(control, now);
         while let Some((when, index)) = self.client.timers.pop_due(now) {
             if let Some(slot) = self.client.slots.get_mut(index)
@@ -336,14 +340,14 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
             {
                 slot.timer = Time::NEVER;
                 self.dispatch(control, index, now, &mut |script, context| {
-                    script.expire(now, context);
+                    script.on_timer(now, context);
                 });
             }
         }
     }
 
     fn on_arrival(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
-        let origin = ScriptOrigin {
+        let origin = ScriptStart {
             number: arrival.number,
             late_ns: now.since(self.start.plus_nanos(arrival.at)),
         };
@@ -357,7 +361,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     }
 
     fn start_client_call(&mut self, control: &mut impl WorkerControl, number: u64, now: Time) {
-        self.begin_script(control, ScriptOrigin { number, late_ns: 0 }, now);
+        self.begin_script(control, ScriptStart { number, late_ns: 0 }, now);
     }
 
     fn flush(&mut self, control: &mut impl WorkerControl) {

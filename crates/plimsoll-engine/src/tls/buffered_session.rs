@@ -6,8 +6,8 @@ use std::io::{BufRead, Write};
 
 use rustls::SignatureScheme;
 
-use super::agreement::{Agreement, take_noted_signature};
-use super::handshake::{TlsEnd, is_retried};
+use super::handshake::{TlsEnd, had_retry_request};
+use super::negotiation::{NegotiatedParameters, take_signature_scheme};
 use super::record::RecordError;
 
 /// The errors of a TLS session.
@@ -51,12 +51,12 @@ impl<E: TlsEnd> BufferedSession<E> {
     }
 
     /// Returns the negotiated parameters; `None` until the handshake is complete.
-    pub(super) fn agreement(&self) -> Option<Agreement> {
-        (!self.is_handshaking()).then(|| Agreement {
+    pub(super) fn negotiated_parameters(&self) -> Option<NegotiatedParameters> {
+        (!self.is_handshaking()).then(|| NegotiatedParameters {
             retried: self.retried,
             signature: self.signature,
             early_data: E::has_accepted_early_data(&self.connection),
-            ..Agreement::from_connection(&self.connection)
+            ..NegotiatedParameters::from_connection(&self.connection)
         })
     }
 
@@ -66,8 +66,8 @@ impl<E: TlsEnd> BufferedSession<E> {
         while self.is_handshaking() && !rest.is_empty() {
             self.pass_to_library(&mut rest)?;
             let state = self.connection.process_new_packets();
-            self.retried |= is_retried(self.connection.handshake_kind());
-            self.signature = take_noted_signature().or(self.signature);
+            self.retried |= had_retry_request(self.connection.handshake_kind());
+            self.signature = take_signature_scheme().or(self.signature);
             match state {
                 Ok(state) if state.peer_has_closed() => break,
                 // `open` reports errors after the end of the handshake.

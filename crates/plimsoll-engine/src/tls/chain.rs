@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use rustls::Error;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::validity::not_after;
+use super::certificate_expiry::not_after;
 
 /// Maximum age of a cached result in seconds.
 const MAX_VERDICT_AGE_S: u64 = 60;

@@ -69,14 +69,14 @@ pub fn measure(
     };
     let mut limits = CryptoSpeeds::default();
     for suite in suites {
-        let cost = record_open_ns(*suite).map_err(refused)?;
+        let cost = record_open_cost_ns(*suite).map_err(refused)?;
         let speed = super::record::MAX_PLAINTEXT_BYTES as f64 / cost * 1e9;
         limits
             .open_bytes_per_s
             .insert(suite.name().to_owned(), speed);
     }
-    (limits.client_exchange_us, limits.server_exchange_us) = exchanges_us(groups)?;
-    let (sign, verify) = signature_ns().map_err(refused)?;
+    (limits.client_exchange_us, limits.server_exchange_us) = exchange_costs_us(groups)?;
+    let (sign, verify) = signature_cost_ns().map_err(refused)?;
     (limits.sign_us, limits.verify_us) = (ns_to_us(sign), ns_to_us(verify));
     Ok(limits)
 }
@@ -95,12 +95,12 @@ pub fn measure_primitives(
     certificates: &[(String, ClientIdentity)],
 ) -> Result<PrimitiveCosts, TlsSetupError> {
     let mut found = PrimitiveCosts::default();
-    (found.client_exchange_us, found.server_exchange_us) = exchanges_us(groups)?;
+    (found.client_exchange_us, found.server_exchange_us) = exchange_costs_us(groups)?;
     let provider = crypto_provider(&[], groups);
     for (kind, identity) in certificates {
         let cert = NamedFile("certificate", &identity.cert);
         let identity = files::read_identity(cert, NamedFile("key", &identity.key), &provider)?;
-        let (sign, verify) = certificate_signature_ns(&identity, &provider)?;
+        let (sign, verify) = certificate_signature_cost_ns(&identity, &provider)?;
         found.sign_us.insert(kind.clone(), ns_to_us(sign));
         found.verify_us.insert(kind.clone(), ns_to_us(verify));
     }
@@ -108,7 +108,7 @@ pub fn measure_primitives(
 }
 
 /// Returns the CPU time in nanoseconds for signing with a certificate's key, and for verifying with the certificate.
-fn certificate_signature_ns(
+fn certificate_signature_cost_ns(
     identity: &CertifiedKey,
     provider: &CryptoProvider,
 ) -> Result<(f64, f64), rustls::Error> {
@@ -134,7 +134,7 @@ fn certificate_signature_ns(
 }
 
 /// Returns the CPU time in nanoseconds for decrypting a full-size record in place.
-fn record_open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
+fn record_open_cost_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
     let algorithm = match suite {
         TlsSuite::Aes128GcmSha256
         | TlsSuite::EcdheEcdsaAes128GcmSha256
@@ -169,11 +169,13 @@ fn record_open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
 /// Costs of key exchange groups in microseconds, by name.
 type GroupCosts = BTreeMap<String, f64>;
 
-/// Returns the results of [`exchange_ns`] for client and server in microseconds, by group name.
-fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(GroupCosts, GroupCosts), rustls::Error> {
+/// Returns the results of [`exchange_cost_ns`] for client and server in microseconds, by group name.
+fn exchange_costs_us(
+    groups: &[KeyExchangeGroup],
+) -> Result<(GroupCosts, GroupCosts), rustls::Error> {
     let of_library = crypto_provider(&[], groups).kx_groups;
     let both = groups.iter().zip(of_library).map(|(group, exchange)| {
-        let (client, server) = exchange_ns(exchange)?;
+        let (client, server) = exchange_cost_ns(exchange)?;
         let name = || group.name().to_owned();
         Ok(((name(), ns_to_us(client)), (name(), ns_to_us(server))))
     });
@@ -181,7 +183,7 @@ fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(GroupCosts, GroupCosts),
 }
 
 /// Returns the CPU time in nanoseconds of a key exchange for client and server.
-fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustls::Error> {
+fn exchange_cost_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustls::Error> {
     // In some groups (KEMs), the two sides differ, so the complete exchange and the server's part are measured.
     let both = cost_ns(|| {
         let client = group.start()?;
@@ -198,7 +200,7 @@ fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustl
 }
 
 /// Returns the CPU time in nanoseconds for an ECDSA P-256 signature and for its verification.
-fn signature_ns() -> Result<(f64, f64), Unspecified> {
+fn signature_cost_ns() -> Result<(f64, f64), Unspecified> {
     // The message is as long as the content signed by CertificateVerify (RFC 8446 §4.4.3).
     let message = [0x20; 130];
     let random = SystemRandom::new();

@@ -5,9 +5,9 @@ use rustls::{
     AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved,
 };
 
+use super::certificate_expiry::describe_tls_error;
 use super::record::RecordError;
 use super::trust::CertificateObservations;
-use super::validity::describe_tls_error;
 
 /// The client certificate, if any, that this end presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,10 @@ impl PresentedIdentity {
 }
 
 /// Classifies an error of our record layer in the same way as the equivalent error of rustls.
-pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> (Outcome, String) {
+pub(super) fn classify_record_error(
+    error: &RecordError,
+    shown: PresentedIdentity,
+) -> (Outcome, String) {
     match error {
         RecordError::AlertReceived(alert) => classify(
             &rustls::Error::AlertReceived(AlertDescription::from(*alert)),

@@ -18,8 +18,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use super::certificate_expiry::not_after;
 use super::der::{SEQUENCE, read_element, read_tagged};
-use super::validity::not_after;
 use super::x509_version_1::{self, is_version_1};
 use super::{key_kinds, pem_errors};
 
@@ -88,10 +88,10 @@ pub fn read_certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'stat
             .collect::<Result<_, _>>()
             .map_err(|e| file.pem_error(&content, &e))?;
         if chain.is_empty() {
-            let hint = if has_label(&content, "TRUSTED CERTIFICATE") {
+            let hint = if has_pem_label(&content, "TRUSTED CERTIFICATE") {
                 let command = file.openssl_command("x509 -in {in} -out {out}", "plain.crt");
                 format!(", but an OpenSSL trusted certificate; convert it: {command}")
-            } else if has_label(&content, "PKCS7") {
+            } else if has_pem_label(&content, "PKCS7") {
                 let command = file.openssl_command("pkcs7 -in {in} -print_certs -out {out}", "crt");
                 format!(", but PKCS #7; convert it: {command}")
             } else {
@@ -146,7 +146,7 @@ pub fn read_revocation_lists(
 /// # Errors
 /// Returns an error if the file cannot be read or contains no unencrypted key.
 pub fn read_private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
-    const SEALED_HINT: &str = "encrypted with a passphrase; decrypt it";
+    const ENCRYPTED_KEY_HINT: &str = "encrypted with a passphrase; decrypt it";
     let content = file.read()?;
     if is_der(&content) {
         return if is_pkcs12(&content) {
@@ -157,7 +157,9 @@ pub fn read_private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, F
         } else if is_encrypted(&content) {
             let command =
                 file.openssl_command("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
-            Err(file.error(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
+            Err(file.error(format!(
+                "a PKCS #8 key in DER, {ENCRYPTED_KEY_HINT}: {command}"
+            )))
         } else if not_after(&content).is_some() {
             Err(file.error("holds a certificate in DER, not a private key"))
         } else {
@@ -168,17 +170,19 @@ pub fn read_private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, F
     }
     let open = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
     let legacy = contains_bytes(&content, b"Proc-Type: 4,ENCRYPTED");
-    if legacy || !open.iter().any(|label| has_label(&content, label)) {
+    if legacy || !open.iter().any(|label| has_pem_label(&content, label)) {
         let command = file.openssl_command("pkey -in {in} -out {out}", "plain.key");
         if legacy {
             return Err(file.error(format!(
-                "a private key in legacy PEM (Proc-Type: 4,ENCRYPTED), {SEALED_HINT}: {command}"
+                "a private key in legacy PEM (Proc-Type: 4,ENCRYPTED), {ENCRYPTED_KEY_HINT}: {command}"
             )));
         }
-        if has_label(&content, "ENCRYPTED PRIVATE KEY") {
-            return Err(file.error(format!("a PKCS #8 key in PEM, {SEALED_HINT}: {command}")));
+        if has_pem_label(&content, "ENCRYPTED PRIVATE KEY") {
+            return Err(file.error(format!(
+                "a PKCS #8 key in PEM, {ENCRYPTED_KEY_HINT}: {command}"
+            )));
         }
-        if has_label(&content, "OPENSSH PRIVATE KEY") {
+        if has_pem_label(&content, "OPENSSH PRIVATE KEY") {
             return Err(file.error("an OpenSSH key, which TLS does not support: make one with `openssl genpkey`, or use a PEM key"));
         }
     }
@@ -240,7 +244,7 @@ fn is_encrypted(der: &[u8]) -> bool {
     algorithm.is_some_and(|(algorithm, _)| algorithm.first() == Some(&OBJECT_IDENTIFIER))
 }
 
-fn has_label(content: &[u8], label: &str) -> bool {
+fn has_pem_label(content: &[u8], label: &str) -> bool {
     contains_bytes(content, format!("-----BEGIN {label}-----").as_bytes())
 }
 

@@ -15,7 +15,7 @@ use rustls::{
     HandshakeKind, ProtocolVersion, ServerConnection, SignatureScheme,
 };
 
-use super::agreement::{Agreement, take_noted_signature};
+use super::negotiation::{NegotiatedParameters, take_signature_scheme};
 use super::record::{Cipher, HEADER_BYTES, RecordError, TrafficKey};
 
 /// Maximum number of bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
@@ -37,8 +37,9 @@ pub trait TlsEnd: Sized + Deref<Target: Deref<Target = CommonState>> {
     ///
     /// # Errors
     /// Returns an error if the handshake is not complete, or the library does not release its secrets.
-    fn into_kernel(self)
-    -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
+    fn into_kernel_connection(
+        self,
+    ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
 
     /// Processes a session ticket, without the message's header.
     ///
@@ -61,7 +62,7 @@ impl TlsEnd for UnbufferedClientConnection {
         self.process_tls_records(bytes)
     }
 
-    fn into_kernel(
+    fn into_kernel_connection(
         self,
     ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
         self.dangerous_into_kernel_connection()
@@ -87,7 +88,7 @@ impl TlsEnd for UnbufferedServerConnection {
         self.process_tls_records(bytes)
     }
 
-    fn into_kernel(
+    fn into_kernel_connection(
         self,
     ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
         self.dangerous_into_kernel_connection()
@@ -105,12 +106,12 @@ impl TlsEnd for UnbufferedServerConnection {
 /// The parameters that a handshake negotiated, and the ALPN protocol that the server chose.
 #[derive(Clone, Debug)]
 pub(super) struct HandshakeResult {
-    pub(super) agreement: Agreement,
+    pub(super) agreement: NegotiatedParameters,
     pub(super) alpn: Option<Box<[u8]>>,
 }
 
 /// The results of a completed handshake.
-pub(super) struct HandshakeOutput<E: TlsEnd> {
+pub(super) struct CompletedHandshake<E: TlsEnd> {
     pub(super) negotiated: HandshakeResult,
     pub(super) secrets: ExtractedSecrets,
     pub(super) kernel: KernelConnection<E::Data>,
@@ -169,19 +170,19 @@ impl<E: TlsEnd> Handshake<E> {
     /// Ends a handshake after which the library continues to process the records. Returns the library's connection, the
     /// negotiated parameters, the bytes received after the end, and the bytes to send first.
     pub(super) fn finish_in_library(self) -> (E, HandshakeResult, Vec<u8>, Vec<u8>) {
-        let agreed = self.negotiated();
+        let agreed = self.handshake_result();
         let mut unsent = self.output;
         unsent.drain(..self.written);
         (self.connection, agreed, self.input, unsent)
     }
 
-    fn negotiated(&self) -> HandshakeResult {
+    fn handshake_result(&self) -> HandshakeResult {
         let common: &CommonState = &self.connection;
         HandshakeResult {
-            agreement: Agreement {
+            agreement: NegotiatedParameters {
                 retried: self.retried,
                 signature: self.signature,
-                ..Agreement::from_connection(common)
+                ..NegotiatedParameters::from_connection(common)
             },
             alpn: common.alpn_protocol().map(Box::from),
         }
@@ -191,12 +192,12 @@ impl<E: TlsEnd> Handshake<E> {
     ///
     /// # Errors
     /// Returns an error if the handshake is not complete, or the library does not release its secrets.
-    pub(super) fn finish(self) -> Result<HandshakeOutput<E>, rustls::Error> {
-        let agreed = self.negotiated();
-        let (secrets, kernel) = self.connection.into_kernel()?;
+    pub(super) fn finish(self) -> Result<CompletedHandshake<E>, rustls::Error> {
+        let agreed = self.handshake_result();
+        let (secrets, kernel) = self.connection.into_kernel_connection()?;
         let mut unsent = self.output;
         unsent.drain(..self.written);
-        Ok(HandshakeOutput {
+        Ok(CompletedHandshake {
             negotiated: agreed,
             secrets,
             kernel,
@@ -205,7 +206,7 @@ impl<E: TlsEnd> Handshake<E> {
         })
     }
 
-    pub(super) fn outgoing(&self) -> &[u8] {
+    pub(super) fn pending_output(&self) -> &[u8] {
         &self.output[self.written..]
     }
 
@@ -244,7 +245,7 @@ impl<E: TlsEnd> Handshake<E> {
                 self.connection.process(&mut self.input[*taken..end]);
             let waits = match state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append_encoded(&mut self.output, |free| data.encode(free))?;
+                    append_library_output(&mut self.output, |free| data.encode(free))?;
                     Ok(false)
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -265,10 +266,10 @@ impl<E: TlsEnd> Handshake<E> {
                 Err(e) => Err(e),
             };
             *taken += discard;
-            self.signature = take_noted_signature().or(self.signature);
+            self.signature = take_signature_scheme().or(self.signature);
             let common: &CommonState = &self.connection;
             // The library reports a retry only until the second ServerHello of a resumed handshake.
-            self.retried |= is_retried(common.handshake_kind());
+            self.retried |= had_retry_request(common.handshake_kind());
             match waits {
                 Ok(false) => {}
                 Ok(true) => return Ok(!common.is_handshaking()),
@@ -285,13 +286,13 @@ impl<E: TlsEnd> Handshake<E> {
     fn read_alert(&mut self, taken: usize, end: usize) {
         let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {
-            let _ = append_encoded(&mut self.output, |free| data.encode(free));
+            let _ = append_library_output(&mut self.output, |free| data.encode(free));
         }
     }
 }
 
 /// Returns whether the server has sent a HelloRetryRequest so far.
-pub(super) fn is_retried(kind: Option<HandshakeKind>) -> bool {
+pub(super) fn had_retry_request(kind: Option<HandshakeKind>) -> bool {
     kind == Some(HandshakeKind::FullWithHelloRetryRequest)
 }
 
@@ -309,7 +310,7 @@ fn general_error(what: &str) -> rustls::Error {
 }
 
 /// Makes the library append to `output`, which is extended by as many bytes as the library requests.
-pub(super) fn append_encoded(
+pub(super) fn append_library_output(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) -> Result<(), rustls::Error> {

@@ -22,13 +22,13 @@ use super::buffered_session::{BufferedSession, SessionError};
 use super::failures::PresentedIdentity;
 use super::handshake::TlsEnd;
 use super::record::Cipher;
-use super::session::{ServerSessions, SessionLayer, TlsConnection};
+use super::session::{ServerSessionFactory, SessionLayer, TlsConnection};
 
-mod path;
+mod tampering_path;
 
-use path::{KeyLogTap, TamperingPath};
+use tampering_path::{KeyLogTap, TamperingPath};
 
-pub use path::ByteSource;
+pub use tampering_path::ChoiceSource;
 
 /// The settings of both ends.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ pub enum Implementation {
 }
 
 /// The segmentation of both directions: client to server, and server to client.
-pub type PathSegmentation<'a> = [ByteSource<'a>; 2];
+pub type PathSegmentation<'a> = [ChoiceSource<'a>; 2];
 
 /// The final state of one end of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl FuzzClient {
 
 /// Additions that make a handshake longer.
 #[derive(Clone, Copy, Default)]
-pub struct ExtraLength {
+pub struct HandshakeAdditions {
     /// Number of certificates after the server's own.
     pub chain: usize,
     /// Number of CA names, of a hundred bytes each, in the certificate request.
@@ -139,7 +139,7 @@ impl HandshakeSetup {
         key: &PrivateKeyDer<'static>,
         cipher: Cipher,
         ServerDemands { mutual, retried }: ServerDemands,
-        long: ExtraLength,
+        long: HandshakeAdditions,
     ) -> Result<HandshakeSetup, rustls::Error> {
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone())?;
@@ -203,15 +203,15 @@ impl HandshakeSetup {
 
     /// Creates a client that neither has nor stores tickets.
     pub fn client(&self, implementation: Implementation) -> FuzzClient {
-        self.client_with(implementation, false)
+        self.create_client(implementation, false)
     }
 
     /// Creates a client that stores tickets.
     pub fn resuming_client(&self, implementation: Implementation) -> FuzzClient {
-        self.client_with(implementation, true)
+        self.create_client(implementation, true)
     }
 
-    fn client_with(&self, implementation: Implementation, resume: bool) -> FuzzClient {
+    fn create_client(&self, implementation: Implementation, resume: bool) -> FuzzClient {
         let mut config = self.client.clone();
         config.resumption = Resumption::disabled();
         config.enable_secret_extraction = implementation != Implementation::Library;
@@ -269,7 +269,7 @@ impl HandshakeSetup {
                 ServerConnection::new(Arc::new(self.server.clone()))?,
             ),
             Implementation::Own | Implementation::OwnFromSecrets => {
-                let session = ServerSessions::new(&self.server).new_session();
+                let session = ServerSessionFactory::new(&self.server).new_session();
                 let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;
                 ConversationEnd::new(session, None)
             }
@@ -329,7 +329,7 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
 
     /// Records the negotiated parameters and sends `text` after the handshake.
     fn send_text(&mut self, text: &[u8]) {
-        let agreed = self.session.agreement().unwrap_or_default();
+        let agreed = self.session.negotiated_parameters().unwrap_or_default();
         (self.state.resumed, self.state.retried) = (agreed.resumed, agreed.retried);
         self.session.seal(text);
     }

@@ -9,7 +9,7 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 const INTEGER: u8 = 0x02;
 
 /// Description of the supported key types for error messages.
-pub(super) const USABLE_KEYS: &str =
+pub(super) const SUPPORTED_KEY_TYPES: &str =
     "use RSA of 2048 to 8192 bits, ECDSA (P-256, P-384, P-521), Ed25519 or ML-DSA";
 
 /// Returns the name of a key type that the TLS library does not support; `None` if it may be supported.
@@ -38,9 +38,11 @@ pub(super) fn describe_key_problem(key: &PrivateKeyDer<'_>) -> String {
     };
     match kind {
         Some(kind) => {
-            format!("{kind} keys are not supported: {USABLE_KEYS}")
+            format!("{kind} keys are not supported: {SUPPORTED_KEY_TYPES}")
         }
-        None => format!("the key is damaged, or of a kind that is not supported: {USABLE_KEYS}"),
+        None => {
+            format!("the key is damaged, or of a kind that is not supported: {SUPPORTED_KEY_TYPES}")
+        }
     }
 }
 

@@ -19,17 +19,17 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConnectionTrafficSecrets};
 
 use super::buffered_session::SessionError;
-use super::handshake::{Handshake, HandshakeOutput, HandshakeResult, TlsEnd, traffic_key};
+use super::handshake::{CompletedHandshake, Handshake, HandshakeResult, TlsEnd, traffic_key};
 use super::record::{
     KeySchedule, MAX_PLAINTEXT_BYTES, MAX_RECORD_BYTES, ReceiveError, RecordError, RestingRecords,
     TlsRecords, TrafficKey,
 };
-use super::secrets::{InitialSecrets, KeyLogSecrets, LocalEnd, TrafficSecrets};
 use super::tickets::TicketStore;
 use super::tls12::Tls12Records;
+use super::traffic_secrets::{InitialSecrets, KeyLogSecrets, LocalEnd, TrafficSecrets};
 
 /// The configured source of keys after the handshake.
-pub(super) enum KeySource {
+pub(super) enum ConfiguredKeySource {
     /// The library's connection, which also processes tickets. With `None`, sessions are not resumed, and tickets are
     /// dropped to save their key derivation.
     Library(Option<Arc<TicketStore>>),
@@ -38,7 +38,7 @@ pub(super) enum KeySource {
 }
 
 /// The source of an open connection's keys.
-enum SessionKeys<E: TlsEnd> {
+enum SessionKeySource<E: TlsEnd> {
     Library(Box<RetainedConnection<E>>),
     Secrets(TrafficSecrets),
 }
@@ -51,25 +51,29 @@ struct RetainedConnection<E: TlsEnd> {
     has_ticket: bool,
 }
 
-impl<E: TlsEnd> KeySchedule for SessionKeys<E> {
-    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
+impl<E: TlsEnd> KeySchedule for SessionKeySource<E> {
+    fn next_sending_key(&mut self) -> Result<TrafficKey, RecordError> {
         match self {
-            SessionKeys::Secrets(secrets) => secrets.next_sending(),
-            SessionKeys::Library(kept) => updated_key(kept.library.update_tx_secret()),
+            SessionKeySource::Secrets(secrets) => secrets.next_sending_key(),
+            SessionKeySource::Library(kept) => {
+                key_from_updated_secret(kept.library.update_tx_secret())
+            }
         }
     }
 
-    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
+    fn next_receiving_key(&mut self) -> Result<TrafficKey, RecordError> {
         match self {
-            SessionKeys::Secrets(secrets) => secrets.next_receiving(),
-            SessionKeys::Library(kept) => updated_key(kept.library.update_rx_secret()),
+            SessionKeySource::Secrets(secrets) => secrets.next_receiving_key(),
+            SessionKeySource::Library(kept) => {
+                key_from_updated_secret(kept.library.update_rx_secret())
+            }
         }
     }
 
     fn process_ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         let kept = match self {
-            SessionKeys::Secrets(secrets) => return secrets.process_ticket(payload),
-            SessionKeys::Library(kept) => kept,
+            SessionKeySource::Secrets(secrets) => return secrets.process_ticket(payload),
+            SessionKeySource::Library(kept) => kept,
         };
         let is_wanted = |tickets: &TicketStore| !kept.has_ticket || !tickets.is_above_high_water();
         if !kept.tickets.as_deref().is_some_and(is_wanted) {
@@ -81,7 +85,7 @@ impl<E: TlsEnd> KeySchedule for SessionKeys<E> {
 }
 
 /// Converts the library's updated secret to a key.
-fn updated_key(
+fn key_from_updated_secret(
     secret: Result<(u64, ConnectionTrafficSecrets), rustls::Error>,
 ) -> Result<TrafficKey, RecordError> {
     let (sequence, secrets) = secret.map_err(|e| library_error(&e))?;
@@ -94,28 +98,28 @@ fn library_error(e: &rustls::Error) -> RecordError {
 
 struct PendingHandshake<E> {
     handshake: Handshake<E>,
-    source: KeySource,
+    source: ConfiguredKeySource,
     initial_secrets: Option<InitialSecrets>,
 }
 
-struct OpenSession<E: TlsEnd> {
-    records: TlsRecords<SessionKeys<E>>,
+struct EstablishedSession<E: TlsEnd> {
+    records: TlsRecords<SessionKeySource<E>>,
     /// Bytes received after the end of the handshake that have not been decrypted.
     trailing: Vec<u8>,
     /// The negotiated parameters; `None` after the session has rested.
     negotiated: Option<HandshakeResult>,
 }
 
-impl<E: TlsEnd> OpenSession<E> {
+impl<E: TlsEnd> EstablishedSession<E> {
     /// Returns whether the session can rest when nothing is in progress.
-    fn supports_rest(&self) -> bool {
-        matches!(self.records.schedule(), SessionKeys::Secrets(_))
+    fn supports_resting(&self) -> bool {
+        matches!(self.records.key_schedule(), SessionKeySource::Secrets(_))
     }
 }
 
 enum SessionStage<E: TlsEnd> {
     Handshake(Box<PendingHandshake<E>>),
-    Open(Box<OpenSession<E>>),
+    Open(Box<EstablishedSession<E>>),
     Resting(Box<RestingRecords<TrafficSecrets>>),
     /// The handshake has negotiated TLS 1.2, and the library processes the records.
     Tls12(Box<Tls12Records<E>>),
@@ -133,7 +137,7 @@ impl OwnSession<UnbufferedClientConnection> {
     pub(super) fn new_client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
-        source: KeySource,
+        source: ConfiguredKeySource,
     ) -> Result<Self, rustls::Error> {
         let connection = UnbufferedClientConnection::new(config, server)?;
         let mut session = OwnSession::new(connection, source);
@@ -146,7 +150,7 @@ impl OwnSession<UnbufferedClientConnection> {
 }
 
 impl<E: TlsEnd> OwnSession<E> {
-    pub(super) fn new(connection: E, source: KeySource) -> OwnSession<E> {
+    pub(super) fn new(connection: E, source: ConfiguredKeySource) -> OwnSession<E> {
         OwnSession {
             stage: SessionStage::Handshake(Box::new(PendingHandshake {
                 handshake: Handshake::new(connection),
@@ -179,7 +183,7 @@ impl<E: TlsEnd> OwnSession<E> {
         };
         let taken = state.handshake.receive(bytes);
         // A thread processes one handshake at a time, so the logged secrets belong to this one.
-        if let KeySource::KeyLog(heard, _) = &state.source
+        if let ConfiguredKeySource::KeyLog(heard, _) = &state.source
             && let Some(first) = heard.take()
         {
             state.initial_secrets = Some(first);
@@ -206,7 +210,7 @@ impl<E: TlsEnd> OwnSession<E> {
             self.stage = SessionStage::Tls12(Box::new(records));
             return Ok(());
         }
-        let HandshakeOutput {
+        let CompletedHandshake {
             negotiated: agreed,
             secrets,
             kernel,
@@ -214,14 +218,16 @@ impl<E: TlsEnd> OwnSession<E> {
             unsent,
         } = state.handshake.finish().map_err(SessionError::Handshake)?;
         let keys = match state.source {
-            KeySource::Library(tickets) => SessionKeys::Library(Box::new(RetainedConnection {
-                library: kernel,
-                tickets,
-                has_ticket: false,
-            })),
-            KeySource::KeyLog(_, ours) => {
+            ConfiguredKeySource::Library(tickets) => {
+                SessionKeySource::Library(Box::new(RetainedConnection {
+                    library: kernel,
+                    tickets,
+                    has_ticket: false,
+                }))
+            }
+            ConfiguredKeySource::KeyLog(_, ours) => {
                 let first = state.initial_secrets.unwrap_or_default();
-                SessionKeys::Secrets(TrafficSecrets::new(ours, first, &secrets)?)
+                SessionKeySource::Secrets(TrafficSecrets::new(ours, first, &secrets)?)
             }
         };
         let receiving = traffic_key(&secrets.rx.1, secrets.rx.0)?;
@@ -229,7 +235,7 @@ impl<E: TlsEnd> OwnSession<E> {
         let mut records = TlsRecords::new(keys, receiving, sending);
         // The last bytes of the handshake must be sent before any record.
         records.queue(&unsent);
-        self.stage = SessionStage::Open(Box::new(OpenSession {
+        self.stage = SessionStage::Open(Box::new(EstablishedSession {
             records,
             trailing: early,
             negotiated: Some(agreed),
@@ -238,12 +244,12 @@ impl<E: TlsEnd> OwnSession<E> {
     }
 
     /// Returns the open session, waking it if it is resting; `None` in other stages.
-    fn wake(&mut self) -> Result<Option<&mut OpenSession<E>>, RecordError> {
+    fn wake(&mut self) -> Result<Option<&mut EstablishedSession<E>>, RecordError> {
         if matches!(self.stage, SessionStage::Resting(_)) {
             let nothing = SessionStage::Failed(None);
             if let SessionStage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
-                let records = at_rest.wake(SessionKeys::Secrets)?;
-                self.stage = SessionStage::Open(Box::new(OpenSession {
+                let records = at_rest.wake(SessionKeySource::Secrets)?;
+                self.stage = SessionStage::Open(Box::new(EstablishedSession {
                     records,
                     trailing: Vec::new(),
                     negotiated: None,
@@ -291,26 +297,26 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    pub(super) fn close_notify(&mut self) {
+    pub(super) fn queue_close_notify(&mut self) {
         if let SessionStage::Tls12(old) = &mut self.stage {
-            let _ = old.close_notify();
+            let _ = old.queue_close_notify();
         } else if let Ok(Some(open)) = self.wake() {
-            let _ = open.records.close_notify();
+            let _ = open.records.queue_close_notify();
         }
     }
 
     /// Releases all state that can be rebuilt, if nothing is in progress.
-    pub(super) fn enter_rest(&mut self) {
-        let can_rest = |open: &OpenSession<E>| {
-            open.supports_rest() && open.trailing.is_empty() && open.records.can_rest()
+    pub(super) fn start_resting(&mut self) {
+        let can_rest = |open: &EstablishedSession<E>| {
+            open.supports_resting() && open.trailing.is_empty() && open.records.can_rest()
         };
         if !matches!(&self.stage, SessionStage::Open(open) if can_rest(open)) {
             return;
         }
         let nothing = SessionStage::Failed(None);
         let secrets = |keys| match keys {
-            SessionKeys::Secrets(secrets) => Some(secrets),
-            SessionKeys::Library(_) => None,
+            SessionKeySource::Secrets(secrets) => Some(secrets),
+            SessionKeySource::Library(_) => None,
         };
         if let SessionStage::Open(open) = std::mem::replace(&mut self.stage, nothing)
             && let Some(at_rest) = open.records.into_resting(secrets)
@@ -322,7 +328,7 @@ impl<E: TlsEnd> OwnSession<E> {
     /// Returns the same as [`TlsRecords::min_incoming_bytes`]; 0 if no low-water mark must be set.
     pub(super) fn min_incoming_bytes(&self, plaintext: u64) -> u64 {
         match &self.stage {
-            SessionStage::Open(open) if !open.supports_rest() => {
+            SessionStage::Open(open) if !open.supports_resting() => {
                 open.records.min_incoming_bytes(plaintext)
             }
             // Part of a record may have arrived already, so the maximum size of a record is subtracted.
@@ -336,21 +342,21 @@ impl<E: TlsEnd> OwnSession<E> {
     /// the first request to be sent in one write.
     pub(super) fn has_room(&self) -> bool {
         match &self.stage {
-            SessionStage::Open(open) if !open.supports_rest() => {
-                open.records.outgoing().len() < MAX_PLAINTEXT_BYTES
+            SessionStage::Open(open) if !open.supports_resting() => {
+                open.records.pending_output().len() < MAX_PLAINTEXT_BYTES
             }
-            SessionStage::Tls12(old) => old.outgoing().len() < MAX_PLAINTEXT_BYTES,
-            _ => self.outgoing().is_empty(),
+            SessionStage::Tls12(old) => old.pending_output().len() < MAX_PLAINTEXT_BYTES,
+            _ => self.pending_output().is_empty(),
         }
     }
 
-    pub(super) fn outgoing(&self) -> &[u8] {
+    pub(super) fn pending_output(&self) -> &[u8] {
         match &self.stage {
             SessionStage::Handshake(state) | SessionStage::Failed(Some(state)) => {
-                state.handshake.outgoing()
+                state.handshake.pending_output()
             }
-            SessionStage::Open(open) => open.records.outgoing(),
-            SessionStage::Tls12(old) => old.outgoing(),
+            SessionStage::Open(open) => open.records.pending_output(),
+            SessionStage::Tls12(old) => old.pending_output(),
             SessionStage::Resting(_) | SessionStage::Failed(None) => &[],
         }
     }

@@ -13,7 +13,7 @@ pub(super) fn describe_pem_problem(
     error: &pem::Error,
     mend: impl FnOnce(&str) -> String,
 ) -> String {
-    if let Some(lost) = lost_newlines(content) {
+    if let Some(lost) = describe_lost_newlines(content) {
         return format!(
             "PEM without its newlines ({lost}), as variables of shells and CI systems leave it; put them back: {}",
             mend(RESTORE_NEWLINES_COMMAND)
@@ -33,7 +33,7 @@ pub(super) fn describe_pem_problem(
 }
 
 /// Returns a description of how newlines were lost, if any text follows `-----BEGIN …-----` on its line.
-fn lost_newlines(content: &[u8]) -> Option<&'static str> {
+fn describe_lost_newlines(content: &[u8]) -> Option<&'static str> {
     const BEGIN_MARKER: &[u8] = b"-----BEGIN ";
     const DASHES: &[u8] = b"-----";
     let mut rest = content;

@@ -12,7 +12,7 @@ mod resting_records;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 
 pub use error::{ReceiveError, RecordError};
-pub use resting_records::{Rekey, RestingRecords};
+pub use resting_records::{KeyRebuilder, RestingRecords};
 
 /// Length of a record's header in bytes: type, version, length (RFC 8446 §5.1).
 pub(super) const HEADER_BYTES: usize = 5;
@@ -26,11 +26,11 @@ const TAG_BYTES: usize = 16;
 /// Maximum size in bytes of a handshake message after the handshake, the same as in the TLS library.
 const MAX_HANDSHAKE_BYTES: usize = 0xffff;
 /// Maximum number of consecutive records without content. This limit and the next two are those of the TLS library.
-const MAX_EMPTY: u8 = 32;
+const MAX_EMPTY_RECORDS: u8 = 32;
 /// Maximum number of consecutive key updates without data between them.
 const MAX_KEY_UPDATES: u8 = 32;
 /// Maximum number of `user_canceled` alerts without the close_notify that must follow.
-const MAX_WARNINGS: u8 = 4;
+const MAX_USER_CANCELED_ALERTS: u8 = 4;
 /// Maximum number of records per AES-GCM key: up to 2^24.5 full-size records keep the safety margin (§5.5).
 const MAX_AES_RECORDS: u64 = 1 << 24;
 
@@ -51,12 +51,12 @@ pub trait KeySchedule {
     ///
     /// # Errors
     /// Returns an error if the key cannot be derived.
-    fn next_sending(&mut self) -> Result<TrafficKey, RecordError>;
+    fn next_sending_key(&mut self) -> Result<TrafficKey, RecordError>;
     /// Returns the next key for receiving.
     ///
     /// # Errors
     /// Returns an error if the key cannot be derived.
-    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError>;
+    fn next_receiving_key(&mut self) -> Result<TrafficKey, RecordError>;
     /// Processes a `NewSessionTicket` (§4.6.1), without the message's header.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl TrafficKey {
 
 /// Counts of received records that carry no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct IdleCounters {
+struct DatalessRecordCounts {
     /// Consecutive records without content.
     empty: u8,
     /// Key updates since the last data.
@@ -192,7 +192,7 @@ pub struct TlsRecords<K> {
     written: usize,
     /// Whether the peer has requested that we update our sending key.
     update_requested: bool,
-    idle: IdleCounters,
+    idle: DatalessRecordCounts,
     warnings: u8,
     peer_closed: bool,
     failed: Option<RecordError>,
@@ -210,7 +210,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             out: Vec::new(),
             written: 0,
             update_requested: false,
-            idle: IdleCounters::default(),
+            idle: DatalessRecordCounts::default(),
             warnings: 0,
             peer_closed: false,
             failed: None,
@@ -218,7 +218,7 @@ impl<K: KeySchedule> TlsRecords<K> {
     }
 
     /// Returns the key schedule.
-    pub fn schedule(&self) -> &K {
+    pub fn key_schedule(&self) -> &K {
         &self.schedule
     }
 
@@ -309,7 +309,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             APPLICATION_DATA => {
                 self.idle.key_updates = 0;
                 if content.is_empty() {
-                    return Ok(self.count_empty()?);
+                    return Ok(self.count_empty_record()?);
                 }
                 self.idle.empty = 0;
                 take(content).map_err(ReceiveError::Consumer)
@@ -323,8 +323,8 @@ impl<K: KeySchedule> TlsRecords<K> {
 
     /// Counts a record without content.
     #[cold]
-    fn count_empty(&mut self) -> Result<(), RecordError> {
-        if self.idle.empty == MAX_EMPTY {
+    fn count_empty_record(&mut self) -> Result<(), RecordError> {
+        if self.idle.empty == MAX_EMPTY_RECORDS {
             return Err(RecordError::Empty);
         }
         self.idle.empty += 1;
@@ -340,7 +340,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             }
             // The peer must send a close_notify after this alert (§6.1).
             [_, USER_CANCELED] => {
-                if self.warnings == MAX_WARNINGS {
+                if self.warnings == MAX_USER_CANCELED_ALERTS {
                     return Err(RecordError::Warnings);
                 }
                 self.warnings += 1;
@@ -403,7 +403,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             1 => self.update_requested = true,
             other => return Err(RecordError::KeyUpdateValue(other)),
         }
-        self.receiving = self.schedule.next_receiving()?;
+        self.receiving = self.schedule.next_receiving_key()?;
         Ok(())
     }
 
@@ -414,11 +414,11 @@ impl<K: KeySchedule> TlsRecords<K> {
     pub fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
         let update = std::mem::take(&mut self.update_requested);
         if update && !plaintext.is_empty() {
-            self.update_sending()?;
+            self.update_sending_key()?;
         }
         for piece in plaintext.chunks(MAX_PLAINTEXT_BYTES) {
             if self.sending.sequence >= self.sending.max_records {
-                self.update_sending()?;
+                self.update_sending_key()?;
             }
             self.push_record(APPLICATION_DATA, piece)?;
         }
@@ -434,14 +434,14 @@ impl<K: KeySchedule> TlsRecords<K> {
     ///
     /// # Errors
     /// Returns an error if no further key can be derived.
-    pub fn close_notify(&mut self) -> Result<(), RecordError> {
+    pub fn queue_close_notify(&mut self) -> Result<(), RecordError> {
         self.push_record(ALERT, &[1, CLOSE_NOTIFY])
     }
 
-    fn update_sending(&mut self) -> Result<(), RecordError> {
+    fn update_sending_key(&mut self) -> Result<(), RecordError> {
         // The 0 at the end requests no update in return (§4.6.3).
         self.push_record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0])?;
-        self.sending = self.schedule.next_sending()?;
+        self.sending = self.schedule.next_sending_key()?;
         Ok(())
     }
 
@@ -454,7 +454,7 @@ impl<K: KeySchedule> TlsRecords<K> {
     /// # Errors
     /// Returns an error if no further key can be derived.
     #[doc(hidden)]
-    pub fn seal_inner(&mut self, inner: &[u8]) -> Result<(), RecordError> {
+    pub fn seal_inner_plaintext(&mut self, inner: &[u8]) -> Result<(), RecordError> {
         self.sending.seal(inner, &[], &mut self.out)
     }
 
@@ -467,7 +467,7 @@ impl<K: KeySchedule> TlsRecords<K> {
     }
 
     /// Returns the encrypted bytes that have not been written.
-    pub fn outgoing(&self) -> &[u8] {
+    pub fn pending_output(&self) -> &[u8] {
         &self.out[self.written..]
     }
 

@@ -1,6 +1,6 @@
 //! One end of a TLS connection, with the TLS library's record layer or our own.
 //!
-//! [`super::TlsClient`] creates client ends, [`ServerSessions`] creates server ends.
+//! [`super::TlsClient`] creates client ends, [`ServerSessionFactory`] creates server ends.
 
 use std::convert::identity;
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ServerConfig, ServerConnection};
 
-use super::agreement::Agreement;
 use super::buffered_session::{BufferedSession, SessionError};
 use super::handshake::TlsEnd;
-use super::own_session::{KeySource, OwnSession};
+use super::negotiation::NegotiatedParameters;
+use super::own_session::{ConfiguredKeySource, OwnSession};
 use super::record::{MAX_RECORD_BYTES, ReceiveError};
-use super::secrets::{KeyLogSecrets, LocalEnd};
+use super::traffic_secrets::{KeyLogSecrets, LocalEnd};
 
 /// One end of one TLS connection, without its socket.
 pub struct TlsConnection<E: TlsEnd>(pub(super) SessionLayer<E>);
@@ -43,9 +43,9 @@ impl<E: TlsEnd> TlsConnection<E> {
 
     /// Returns the parameters that the handshake negotiated; `None` until it is complete, and after
     /// [`TlsConnection::enter_rest`].
-    pub fn agreement(&self) -> Option<Agreement> {
+    pub fn negotiated_parameters(&self) -> Option<NegotiatedParameters> {
         match &self.0 {
-            SessionLayer::Library(session) => session.agreement(),
+            SessionLayer::Library(session) => session.negotiated_parameters(),
             SessionLayer::Own(session) => session.handshake_result().map(|agreed| agreed.agreement),
         }
     }
@@ -115,17 +115,17 @@ impl<E: TlsEnd> TlsConnection<E> {
     }
 
     /// Adds close_notify (RFC 8446 §6.1) to the pending records.
-    pub fn close_notify(&mut self) {
+    pub fn queue_close_notify(&mut self) {
         match &mut self.0 {
             SessionLayer::Library(session) => session.connection.send_close_notify(),
-            SessionLayer::Own(session) => session.close_notify(),
+            SessionLayer::Own(session) => session.queue_close_notify(),
         }
     }
 
     pub(crate) fn wants_write(&self) -> bool {
         match &self.0 {
             SessionLayer::Library(session) => session.connection.wants_write(),
-            SessionLayer::Own(session) => !session.outgoing().is_empty(),
+            SessionLayer::Own(session) => !session.pending_output().is_empty(),
         }
     }
 
@@ -138,7 +138,7 @@ impl<E: TlsEnd> TlsConnection<E> {
             let wrote = match &mut self.0 {
                 SessionLayer::Library(session) => session.connection.write_tls(socket)?,
                 SessionLayer::Own(session) => {
-                    let wrote = socket.write(session.outgoing())?;
+                    let wrote = socket.write(session.pending_output())?;
                     session.mark_sent(wrote);
                     wrote
                 }
@@ -151,10 +151,10 @@ impl<E: TlsEnd> TlsConnection<E> {
     }
 
     /// Releases all state that can be rebuilt, if nothing is in progress.
-    pub fn enter_rest(&mut self) {
+    pub fn start_resting(&mut self) {
         match &mut self.0 {
             SessionLayer::Library(_) => {}
-            SessionLayer::Own(session) => session.enter_rest(),
+            SessionLayer::Own(session) => session.start_resting(),
         }
     }
 }
@@ -162,7 +162,7 @@ impl<E: TlsEnd> TlsConnection<E> {
 impl TlsSession {
     /// Returns how many bytes may be sent as early data (0-RTT, RFC 8446 §2.3): 0 if the plan or the ticket
     /// does not allow any.
-    pub(crate) fn early_capacity(&mut self) -> usize {
+    pub(crate) fn early_data_capacity(&mut self) -> usize {
         match &mut self.0 {
             SessionLayer::Library(session) => {
                 let early = session.connection.early_data();
@@ -173,7 +173,7 @@ impl TlsSession {
     }
 
     /// Encrypts as much of the plaintext as is allowed as early data; returns the number of bytes.
-    pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
+    pub(crate) fn seal_early_data(&mut self, plaintext: &[u8]) -> usize {
         match &mut self.0 {
             SessionLayer::Library(session) => {
                 let early = session.connection.early_data();
@@ -212,25 +212,25 @@ impl TlsSession {
     pub(crate) fn unsent_bytes(&self) -> usize {
         match &self.0 {
             SessionLayer::Library(_) => 0,
-            SessionLayer::Own(session) => session.outgoing().len(),
+            SessionLayer::Own(session) => session.pending_output().len(),
         }
     }
 }
 
 /// A factory of server sessions for one thread's connections.
 #[derive(Clone, Debug)]
-pub struct ServerSessions {
+pub struct ServerSessionFactory {
     config: Arc<ServerConfig>,
     /// The key log for our own record layer; `None` with the library's record layer.
     key_log_secrets: Option<Arc<KeyLogSecrets>>,
 }
 
-impl ServerSessions {
+impl ServerSessionFactory {
     /// Creates a factory of sessions with `config` that use our own record layer for TLS 1.3. Each thread needs its own
     /// factory.
-    pub fn new(config: &ServerConfig) -> ServerSessions {
+    pub fn new(config: &ServerConfig) -> ServerSessionFactory {
         let heard = Arc::new(KeyLogSecrets::default());
-        let mut sessions = ServerSessions::with_library_records(config);
+        let mut sessions = ServerSessionFactory::with_library_records(config);
         let config = Arc::make_mut(&mut sessions.config);
         config.enable_secret_extraction = true;
         config.key_log = Arc::clone(&heard) as _;
@@ -240,11 +240,11 @@ impl ServerSessions {
 
     /// Creates a factory of sessions with the library's record layer, which also supports TLS 1.2. These sessions do
     /// not release memory while idle.
-    pub fn with_library_records(config: &ServerConfig) -> ServerSessions {
+    pub fn with_library_records(config: &ServerConfig) -> ServerSessionFactory {
         let mut config = config.clone();
         // Early data is not supported.
         config.max_early_data_size = 0;
-        ServerSessions {
+        ServerSessionFactory {
             config: Arc::new(config),
             key_log_secrets: None,
         }
@@ -260,7 +260,7 @@ impl ServerSessions {
             Some(heard) => {
                 let connection = UnbufferedServerConnection::new(config);
                 let connection = connection.map_err(SessionError::Handshake)?;
-                let source = KeySource::KeyLog(Arc::clone(heard), LocalEnd::Server);
+                let source = ConfiguredKeySource::KeyLog(Arc::clone(heard), LocalEnd::Server);
                 SessionLayer::Own(OwnSession::new(connection, source))
             }
             None => {

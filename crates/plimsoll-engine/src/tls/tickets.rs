@@ -14,8 +14,8 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
+use super::certificate_expiry::unix_now;
 use super::trust::CertificateObservations;
-use super::validity::unix_now;
 
 /// Maximum number of tickets; a server may send several per connection, so the oldest are dropped.
 const MAX_TICKETS: usize = 32_768;

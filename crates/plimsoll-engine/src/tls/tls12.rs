@@ -7,7 +7,7 @@
 
 use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
 
-use super::handshake::{HandshakeResult, TlsEnd, append_encoded};
+use super::handshake::{HandshakeResult, TlsEnd, append_library_output};
 use super::record::{ReceiveError, RecordError};
 
 /// An open TLS 1.2 connection.
@@ -81,7 +81,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    let encoded = append_encoded(&mut self.output, |free| data.encode(free));
+                    let encoded = append_library_output(&mut self.output, |free| data.encode(free));
                     encoded.map(|()| None).map_err(|e| map_library_error(&e))
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -108,7 +108,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         })
     }
 
-    pub(super) fn close_notify(&mut self) -> Result<(), RecordError> {
+    pub(super) fn queue_close_notify(&mut self) -> Result<(), RecordError> {
         self.write_records(0, |traffic, free| traffic.queue_close_notify(free))
     }
 
@@ -139,7 +139,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                         .map_err(|e| RecordError::Library(e.to_string()));
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append_encoded(&mut self.output, |free| data.encode(free))
+                    append_library_output(&mut self.output, |free| data.encode(free))
                         .map_err(|e| RecordError::Library(e.to_string()))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
@@ -150,7 +150,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         }
     }
 
-    pub(super) fn outgoing(&self) -> &[u8] {
+    pub(super) fn pending_output(&self) -> &[u8] {
         &self.output[self.written..]
     }
 

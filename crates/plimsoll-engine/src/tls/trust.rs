@@ -27,10 +27,10 @@ use rustls::{
 };
 use x509_parser::prelude::X509Certificate;
 
-use super::agreement::note_signature;
+use super::certificate_expiry::{not_after, unix_now};
 use super::chain::ChainCache;
 use super::files::{self, FileError, NamedFile};
-use super::validity::{not_after, unix_now};
+use super::negotiation::store_signature_scheme;
 use super::x509_version_1::{
     CertificateFields, check_validity_period, common_name, constrains_names, is_version_1, parse,
     verify_issuer_signature, verify_key_possession,
@@ -129,7 +129,7 @@ impl TrustAnchors {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or contains no list.
-    pub fn with_lists(self, file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
+    pub fn with_revocation_lists(self, file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let lists = files::read_revocation_lists(file)?;
         let servers = build_server_verifier(&self.roots, &lists)
             .map_err(|e| file.error(format!("not a usable list: {e}")))?;
@@ -348,7 +348,7 @@ impl Default for CertificateObservations {
 }
 
 impl CertificateObservations {
-    pub(super) fn note_requested(&self) {
+    pub(super) fn record_certificate_request(&self) {
         self.was_requested.store(true, Ordering::Relaxed);
     }
 
@@ -415,7 +415,7 @@ impl CertificateObservations {
     }
 
     /// Records the number of times that the client's certificate has been reloaded so far.
-    pub(super) fn note_reloads(&self, times: u64) {
+    pub(super) fn record_reload_count(&self, times: u64) {
         if times == 0 {
             return;
         }
@@ -426,7 +426,7 @@ impl CertificateObservations {
     }
 
     /// Returns whether a certificate was replaced since the last call.
-    pub(super) fn take_replaced(&self) -> bool {
+    pub(super) fn take_replaced_flag(&self) -> bool {
         self.replaced.load(Ordering::Relaxed) > 0 && self.replaced.swap(0, Ordering::Relaxed) > 0
     }
 
@@ -489,9 +489,14 @@ impl TrustPolicy {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or contains no list, or if there are no trust anchors.
-    pub(super) fn with_lists(self, file: NamedFile<'_>) -> Result<TrustPolicy, FileError> {
+    pub(super) fn with_revocation_lists(
+        self,
+        file: NamedFile<'_>,
+    ) -> Result<TrustPolicy, FileError> {
         match self {
-            TrustPolicy::Anchors(anchors) => Ok(TrustPolicy::Anchors(anchors.with_lists(file)?)),
+            TrustPolicy::Anchors(anchors) => {
+                Ok(TrustPolicy::Anchors(anchors.with_revocation_lists(file)?))
+            }
             TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => {
                 Err(file.error("can't be checked without a CA"))
             }
@@ -531,7 +536,7 @@ impl ServerVerifier {
         self
     }
 
-    fn verify(
+    fn verify_with_anchors(
         &self,
         anchors: &TrustAnchors,
         end_entity: &CertificateDer<'_>,
@@ -577,7 +582,7 @@ impl ServerVerifier {
         Ok(())
     }
 
-    fn check(
+    fn verify_by_policy(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -600,7 +605,8 @@ impl ServerVerifier {
                     .record_validity(std::iter::once(end_entity));
             }
             TrustPolicy::Anchors(anchors) => {
-                let verdict = self.verify(anchors, end_entity, intermediates, name, now);
+                let verdict =
+                    self.verify_with_anchors(anchors, end_entity, intermediates, name, now);
                 (self.observations).record_verdict(verdict, anchors, end_entity, intermediates)?;
             }
         }
@@ -618,7 +624,7 @@ impl ServerCertVerifier for ServerVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let check = || self.check(end_entity, intermediates, name, now);
+        let check = || self.verify_by_policy(end_entity, intermediates, name, now);
         match &self.cache {
             Some(once) => once.check(end_entity, intermediates, name, now, check)?,
             None => check()?,
@@ -632,7 +638,7 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        note_signature(signature.scheme);
+        store_signature_scheme(signature.scheme);
         let verdict = verify_tls12_signature(message, certificate, signature, &self.algorithms);
         verdict.map_err(|error| explain_short_key(error, certificate))
     }
@@ -649,7 +655,7 @@ impl ServerCertVerifier for ServerVerifier {
             }
             TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => CertificateFields::Key,
         };
-        note_signature(signature.scheme);
+        store_signature_scheme(signature.scheme);
         let verdict =
             verify_key_possession(message, certificate, signature, &self.algorithms, matters);
         verdict.map_err(|error| explain_short_key(error, certificate))

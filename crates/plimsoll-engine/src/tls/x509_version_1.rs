@@ -52,7 +52,7 @@ pub(super) fn verify_issuer_signature(
     let is_sound = certificate.version() == X509Version::V1
         && certificate.extensions().is_empty()
         && signature.unused_bits == 0;
-    let signed_with = encode_identifier(&body.signature)?;
+    let signed_with = encode_algorithm_identifier(&body.signature)?;
     if !is_sound || !has_valid_framing(certificate.as_raw(), &signed_with, &signature.data) {
         return Err(CertificateError::BadEncoding.into());
     }
@@ -63,7 +63,7 @@ pub(super) fn verify_issuer_signature(
             continue;
         }
         let key = issuer.public_key();
-        let key_of = encode_identifier(&key.algorithm)?;
+        let key_of = encode_algorithm_identifier(&key.algorithm)?;
         let known = algorithms.all.iter().filter(|known| {
             known.signature_alg_id()[..] == signed_with[..]
                 && known.public_key_alg_id()[..] == key_of[..]
@@ -203,7 +203,7 @@ fn has_extension(certificate: &X509Certificate<'_>, extension: &Oid<'_>) -> bool
 }
 
 /// Encodes an algorithm identifier in the form that the TLS library uses: without the surrounding sequence.
-fn encode_identifier(algorithm: &AlgorithmIdentifier<'_>) -> Result<Vec<u8>, Error> {
+fn encode_algorithm_identifier(algorithm: &AlgorithmIdentifier<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = algorithm.algorithm.to_der_vec();
     if let (Ok(bytes), Some(parameters)) = (&mut bytes, &algorithm.parameters) {
         match parameters.to_der_vec() {

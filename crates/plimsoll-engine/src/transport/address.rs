@@ -28,7 +28,7 @@ pub enum Address {
 
 impl Address {
     /// Returns the IP address and port; `None` for a Unix socket.
-    pub fn tcp(&self) -> Option<SocketAddr> {
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
@@ -37,7 +37,7 @@ impl Address {
 
     /// Returns the IP address; `None` for a Unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
-        self.tcp().map(|address| address.ip())
+        self.tcp_address().map(|address| address.ip())
     }
 
     /// Describes in a sentence why connecting to this address failed.

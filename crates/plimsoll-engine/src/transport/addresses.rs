@@ -156,7 +156,7 @@ impl TargetAddresses {
     }
 
     /// Returns the number under which the worker's recorder counts the address with the index `place`.
-    pub(crate) fn recorder_number(&self, place: u32) -> u32 {
+    pub(crate) fn recorder_index(&self, place: u32) -> u32 {
         let known = self.known.get(place as usize);
         known.map_or(NO_ADDRESS, |known| known.number)
     }
@@ -179,7 +179,7 @@ impl TargetAddresses {
 
     /// Returns the failure of a connection whose last attempt, to the address with the index `place`, failed with `e`.
     /// If the target has several addresses, the message says that this was the last one.
-    pub(crate) fn describe_connect_loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
+    pub(crate) fn describe_connect_failure(&self, place: u32, e: &io::Error) -> ConnectionLoss {
         let advice = match LocalResourceError::from_io_error(e) {
             Some(LocalResourceError::Descriptors) => ", or use fewer connections",
             Some(LocalResourceError::Ports | LocalResourceError::PortsOrAddress) => {
@@ -193,20 +193,28 @@ impl TargetAddresses {
             n => format!(" (the last of {n} addresses)"),
         };
         let unreached = self.address_at(place).describe_failure(e);
-        ConnectionLoss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
+        ConnectionLoss::new(
+            classify_connect_error(e),
+            format!("{unreached}{advice}{last}"),
+        )
     }
 
     /// Records an established connection to the address with the index `place`.
-    pub(crate) fn record_established(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
+    pub(crate) fn record_connect_success(
+        &mut self,
+        place: u32,
+        stage: u8,
+        recorder: &mut Recorder,
+    ) {
         if let Some(known) = self.known.get_mut(place as usize) {
             (known.failures, known.excluded_until) = (0, Time::ZERO);
-            recorder.count_connection_at(known.number, stage);
+            recorder.count_connection_to_address(known.number, stage);
         }
     }
 
     /// Records that connecting to the address with the index `place` failed, or was far slower than connecting to
     /// another address. A shortage of local resources does not exclude the address.
-    pub(crate) fn record_failed(
+    pub(crate) fn record_connect_failure(
         &mut self,
         place: u32,
         why: Outcome,
@@ -217,7 +225,7 @@ impl TargetAddresses {
         let Some(known) = self.known.get_mut(place as usize) else {
             return;
         };
-        recorder.count_connect_failure_at(known.number, stage);
+        recorder.count_connect_failure_to_address(known.number, stage);
         if why.failure_source() == Some(FailureSource::Client) {
             return;
         }
@@ -228,7 +236,7 @@ impl TargetAddresses {
 }
 
 /// Returns the outcome for a connection error.
-pub fn classify_connect(e: &io::Error) -> Outcome {
+pub fn classify_connect_error(e: &io::Error) -> Outcome {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => Outcome::ConnectRefused,
         io::ErrorKind::ConnectionReset => Outcome::Reset,
@@ -265,17 +273,17 @@ mod tests {
             (0..6).map(|n| addresses.connect_order(n, now)[0]).collect()
         };
         assert_eq!(firsts(&addresses, Time(1)), [0, 1, 2, 0, 1, 2]);
-        addresses.record_failed(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
+        addresses.record_connect_failure(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
         // The failed address's share goes to the others, and it is still tried last.
         assert_eq!(firsts(&addresses, Time(2)), [0, 2, 0, 2, 0, 2]);
         assert_eq!(addresses.connect_order(0, Time(2)), [0, 2, 1]);
         let later = Time(1) + MIN_EXCLUSION;
         assert_eq!(firsts(&addresses, later), [0, 1, 2, 0, 1, 2]);
-        addresses.record_failed(1, Outcome::ConnectRefused, 0, later, &mut recorder);
+        addresses.record_connect_failure(1, Outcome::ConnectRefused, 0, later, &mut recorder);
         assert_eq!(firsts(&addresses, later + MIN_EXCLUSION)[1], 2);
-        addresses.record_established(1, 0, &mut recorder);
+        addresses.record_connect_success(1, 0, &mut recorder);
         assert_eq!(firsts(&addresses, later)[1], 1);
-        addresses.record_failed(0, Outcome::NoPorts, 0, later, &mut recorder);
+        addresses.record_connect_failure(0, Outcome::NoPorts, 0, later, &mut recorder);
         assert_eq!(firsts(&addresses, later)[0], 0);
     }
 
@@ -309,10 +317,10 @@ mod tests {
                 &mut recorder,
             );
             assert_eq!(lookup.unwrap_err().outcome, outcome);
-            let loss = addresses.describe_connect_loss(1, &lacking());
+            let loss = addresses.describe_connect_failure(1, &lacking());
             assert_eq!(loss.outcome, outcome);
             assert!(loss.detail.contains(needle), "{}", loss.detail);
-            addresses.record_failed(1, outcome, 0, Time(1), &mut recorder);
+            addresses.record_connect_failure(1, outcome, 0, Time(1), &mut recorder);
             assert_eq!(addresses.connect_order(1, Time(2)), [1, 2, 0], "{shortage}");
         }
     }
@@ -332,7 +340,7 @@ mod tests {
         assert_eq!(addresses.connect_order(0, Time(1)), [2, 3]);
         assert_eq!(addresses.address_at(3).to_string(), "10.0.0.4:1");
         assert_eq!(
-            addresses.recorder_number(3),
+            addresses.recorder_index(3),
             recorder.address_number("10.0.0.4:1")
         );
     }

@@ -53,7 +53,7 @@ impl ConnectionLoss {
     }
 
     /// Returns the loss of a connection whose peer stopped accepting calls before the first one.
-    pub(crate) fn drained_unused() -> ConnectionLoss {
+    pub(crate) fn drained_before_first_call() -> ConnectionLoss {
         let detail = "the server went away before the connection's first call";
         ConnectionLoss::new(Outcome::Goaway, detail)
     }

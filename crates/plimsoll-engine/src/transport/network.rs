@@ -92,7 +92,7 @@ pub trait Network {
     fn take_connect_result(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
     /// Returns the proxy that has received the connect request for this socket but has not answered it yet, if any.
-    fn proxy_asked(&self, _socket: &Self::Socket) -> Option<String> {
+    fn pending_proxy(&self, _socket: &Self::Socket) -> Option<String> {
         None
     }
 
@@ -108,7 +108,7 @@ pub trait Network {
     }
 
     /// Returns when the last bytes of the previous [`Network::read`] reached this host; `None` if unknown.
-    fn last_arrival(&self) -> Option<Time> {
+    fn last_receive_time(&self) -> Option<Time> {
         None
     }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::fault;
 
 /// The system call that [`Poller::wait`] makes.
-const WAIT_CALL: &str = "epoll_pwait2";
+const WAIT_SYSCALL_NAME: &str = "epoll_pwait2";
 const WAKER_TOKEN: u64 = u64::MAX;
 /// Maximum number of events that one wait reports.
 pub(crate) const MAX_EVENTS: usize = 512;
@@ -107,7 +107,7 @@ impl PollEvents {
     }
 
     /// Returns whether a [`Waker`] was used.
-    pub fn include_waker(&self) -> bool {
+    pub fn was_woken(&self) -> bool {
         self.0.iter().any(|event| event.data.u64() == WAKER_TOKEN)
     }
 }
@@ -174,16 +174,16 @@ impl Poller {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         events.0.clear();
-        fault::system_call(WAIT_CALL).map_err(name_wait_error)?;
+        fault::system_call(WAIT_SYSCALL_NAME).map_err(add_syscall_name)?;
         let room = rustix::buffer::spare_capacity(&mut events.0);
         match epoll::wait(&self.epoll, room, timeout.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(e) => Err(name_wait_error(e.into())),
+            Err(e) => Err(add_syscall_name(e.into())),
         }
     }
 }
 
-fn name_wait_error(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{WAIT_CALL}: {error}"))
+fn add_syscall_name(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{WAIT_SYSCALL_NAME}: {error}"))
 }

@@ -24,7 +24,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// Returns the tunnel to `target`; `None` if `target` is reached without a proxy.
-    pub fn to_target(target: &Target) -> Option<Arc<Tunnel>> {
+    pub fn for_target(target: &Target) -> Option<Arc<Tunnel>> {
         let proxy = target.proxy.clone()?;
         let given = target.addresses.first().map(IpAddr::to_string);
         Some(Arc::new(Tunnel {
@@ -144,7 +144,7 @@ impl ProxyHandshake {
                     Ok(Some((2, false)))
                 }
                 [5, 2, ..] if self.tunnel.proxy.credentials.is_some() => {
-                    self.log_in(out);
+                    self.request_login(out);
                     Ok(Some((2, false)))
                 }
                 [5, ..] => Err(permission_error(
@@ -179,7 +179,7 @@ impl ProxyHandshake {
     }
 
     /// Appends the login request (RFC 1929 §2).
-    fn log_in(&mut self, out: &mut Vec<u8>) {
+    fn request_login(&mut self, out: &mut Vec<u8>) {
         self.expected = ExpectedReply::Login;
         let Some(credentials) = &self.tunnel.proxy.credentials else {
             return;
@@ -302,7 +302,7 @@ mod tests {
             }),
         });
         let mut out = Vec::new();
-        let opening = ProxyHandshake::begin(Tunnel::to_target(&target).unwrap(), &mut out);
+        let opening = ProxyHandshake::begin(Tunnel::for_target(&target).unwrap(), &mut out);
         (opening, out)
     }
 

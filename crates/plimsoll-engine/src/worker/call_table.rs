@@ -26,8 +26,8 @@ pub(crate) struct InFlightCall {
     pub(crate) stage: u8,
     /// Whether the call has been sent before and the server did not process it.
     pub(crate) retried: bool,
-    /// Upper bound of the generator's own delay in sending the call, in units of [`LATE_UNIT_NS`], rounded up.
-    late_units: u32,
+    /// Upper bound of the generator's own delay in sending the call, in units of [`GENERATOR_DELAY_UNIT_NS`], rounded up.
+    generator_delay_units: u32,
     previous: u32,
     next: u32,
 }
@@ -41,7 +41,7 @@ impl InFlightCall {
         stage: u8,
     ) -> InFlightCall {
         InFlightCall {
-            late_units: 0,
+            generator_delay_units: 0,
             number,
             arrival,
             sent,
@@ -56,26 +56,26 @@ impl InFlightCall {
 }
 
 /// Unit of [`InFlightCall::late_units`] in nanoseconds: delays of up to an hour fit into 32 bits.
-const LATE_UNIT_NS: u64 = 1 << 10;
+const GENERATOR_DELAY_UNIT_NS: u64 = 1 << 10;
 
 impl InFlightCall {
     /// Returns the call with `ns` nanoseconds as the upper bound of the generator's own delay in sending it.
     #[inline]
     #[must_use]
-    pub(crate) fn with_late_ns(self, ns: u64) -> InFlightCall {
-        let late = u32::try_from(ns.div_ceil(LATE_UNIT_NS)).unwrap_or(u32::MAX);
+    pub(crate) fn with_generator_delay_ns(self, ns: u64) -> InFlightCall {
+        let late = u32::try_from(ns.div_ceil(GENERATOR_DELAY_UNIT_NS)).unwrap_or(u32::MAX);
         InFlightCall {
-            late_units: late,
+            generator_delay_units: late,
             ..self
         }
     }
 
     /// Returns an upper bound of the generator's own delay in sending the call, in nanoseconds.
     #[inline]
-    pub(crate) fn late_ns(&self) -> u64 {
-        match self.late_units {
+    pub(crate) fn generator_delay_ns(&self) -> u64 {
+        match self.generator_delay_units {
             u32::MAX => u64::MAX,
-            late => u64::from(late) * LATE_UNIT_NS,
+            late => u64::from(late) * GENERATOR_DELAY_UNIT_NS,
         }
     }
 }
@@ -122,7 +122,7 @@ impl CallTable {
             Some(before) => {
                 before.next = id;
                 if before.arrival > call.arrival {
-                    self.move_back(id);
+                    self.move_to_due_position(id);
                 }
             }
         }
@@ -141,7 +141,7 @@ impl CallTable {
     /// Moves the newest call backwards to its position by due time.
     #[cold]
     #[inline(never)]
-    fn move_back(&mut self, id: u32) {
+    fn move_to_due_position(&mut self, id: u32) {
         let call = self.slots[id as usize];
         let mut next = call.previous;
         self.unlink(&call);
@@ -197,7 +197,7 @@ impl CallTable {
     }
 
     /// Assigns the call to another connection.
-    pub(crate) fn assign(&mut self, id: CallId, connection: u32) {
+    pub(crate) fn assign_to_connection(&mut self, id: CallId, connection: u32) {
         self.slots[id.0 as usize].connection = connection;
     }
 

@@ -10,7 +10,7 @@ use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Driver, Event, MAX_UNSENT_BYTES};
 use crate::event_loop::connection::{self, ConnectionState, EarlyDataState, explain_session_error};
-use crate::tls::{CLIENT_CERT_MISSING, CLOSED_IN_HANDSHAKE, TlsClient, TlsSession};
+use crate::tls::{CLIENT_CERT_MISSING_MESSAGE, CLOSED_IN_HANDSHAKE_MESSAGE, TlsClient, TlsSession};
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{Network, SocketReady};
 
@@ -150,7 +150,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let room = self
             .tls
             .as_mut()
-            .map_or(0, |session| session.early_capacity());
+            .map_or(0, |session| session.early_data_capacity());
         if room == 0 {
             return false;
         }
@@ -172,15 +172,15 @@ impl<D: Driver, S> DriverConnection<D, S> {
             return Err(ConnectionLoss::new(Outcome::TlsAlpn, detail));
         }
         self.data.driver.on_alpn(session.alpn());
-        let agreement = session.agreement().unwrap_or_default();
+        let agreement = session.negotiated_parameters().unwrap_or_default();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
-        self.phases.replaced = tls.is_some_and(TlsClient::take_replaced);
+        self.phases.replaced = tls.is_some_and(TlsClient::take_certificate_replaced_flag);
         let handshake_ns = self.end_phase(now);
         match self.early_data {
             EarlyDataState::Sent(sealed) => {
                 // The call was sent during the handshake, so the handshake is not counted as a phase that precedes it.
                 if agreement.early_data {
-                    self.drop_sealed(sealed as usize);
+                    self.drop_accepted_early_data(sealed as usize);
                     self.early_data = EarlyDataState::Accepted;
                 } else {
                     self.early_data = EarlyDataState::Rejected;
@@ -193,7 +193,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 
     /// Marks the connection as open if its greeting has been answered; returns true once, when calls may start.
-    pub(super) fn try_open(&mut self, now: Time) -> bool {
+    pub(super) fn mark_open_if_ready(&mut self, now: Time) -> bool {
         if self.state != ConnectionState::Greeting || !self.data.driver.is_ready() {
             return false;
         }
@@ -241,13 +241,13 @@ impl<D: Driver, S> DriverConnection<D, S> {
         reading: &mut ReadContext<'_>,
     ) -> (Result<ReadProgress, ConnectionLoss>, Time) {
         /// Number of bytes that a cheap driver processes so fast that the clock need not be read again.
-        const CHEAP_READ_BYTES: usize = 8 * 1024;
+        const MAX_UNTIMED_READ_BYTES: usize = 8 * 1024;
         let was_open = self.state == ConnectionState::Open;
         let mut read = ReadStats::default();
         let received = self.receive_all(network, reading, &mut read);
-        let light = was_open && self.data.driver.is_cheap_to_receive();
+        let light = was_open && self.data.driver.has_negligible_receive_time();
         match read.bytes {
-            1..=CHEAP_READ_BYTES if light => (received, read.at),
+            1..=MAX_UNTIMED_READ_BYTES if light => (received, read.at),
             _ => (received, network.now()),
         }
     }
@@ -272,8 +272,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
-                    let loss = self.read_loss(&e);
-                    return Err(self.map_client_cert_loss(reading.tls, loss));
+                    let loss = self.loss_from_read_error(&e);
+                    return Err(self.attribute_loss_to_client_cert(reading.tls, loss));
                 }
             };
             let now = network.now();
@@ -282,17 +282,20 @@ impl<D: Driver, S> DriverConnection<D, S> {
             if got == 0 {
                 let cut_off = self.tls.is_some() && self.data.in_flight > 0;
                 let loss = if let Some(error) = self.write_error() {
-                    self.read_loss(&error)
+                    self.loss_from_read_error(&error)
                 } else if cut_off {
                     truncation_loss()
                 } else {
-                    self.end_loss(now, reading.events)
+                    self.loss_at_end_of_stream(now, reading.events)
                 };
-                return Err(self.map_client_cert_loss(reading.tls, loss));
+                return Err(self.attribute_loss_to_client_cert(reading.tls, loss));
             }
-            let before = (self.unsent_bytes(), self.data.driver.payload_bytes());
+            let before = (
+                self.unsent_bytes(),
+                self.data.driver.appended_payload_bytes(),
+            );
             self.process_bytes(got, reading, now)?;
-            let carried = (self.data.driver.payload_bytes() - before.1) as usize;
+            let carried = (self.data.driver.appended_payload_bytes() - before.1) as usize;
             let answers = self.unsent_bytes().saturating_sub(before.0 + carried);
             self.add_reply_bytes(answers);
             // A short read means that the socket is empty; further bytes cause a new event.
@@ -306,7 +309,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
 
     /// Sets a low-water mark in the middle of a long answer, so that the worker is woken only for a full buffer or the
     /// last bytes of the answer. The kernel reports end of stream regardless of the mark;
-    /// [`DriverConnection::low_water_missed`] detects a shorter TLS record, such as an alert.
+    /// [`DriverConnection::has_missed_low_water`] detects a shorter TLS record, such as an alert.
     fn adjust_low_water<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
@@ -346,7 +349,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
 
     /// Returns whether no bytes were read since the last check although a mark is set. No mark is then set for a while:
     /// bytes arrive slowly, so reading each segment is cheap.
-    pub(super) fn low_water_missed(&mut self, now: Time) -> bool {
+    pub(super) fn has_missed_low_water(&mut self, now: Time) -> bool {
         /// Time for which no mark is set after a missed one.
         const LOW_WATER_PAUSE: Duration = Duration::from_millis(200);
         if self.data.low_water == 1 || std::mem::take(&mut self.data.has_new_bytes) {
@@ -367,7 +370,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             return self.process_records(got, reading, now);
         }
         let bytes = &reading.buffer[..got];
-        self.trace_received(bytes);
+        self.trace_received_bytes(bytes);
         let driver = &mut self.data.driver;
         driver.receive(bytes, now, &mut self.out, reading.events)?;
         Ok(())
@@ -382,18 +385,18 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let Some(mut session) = self.tls.take() else {
             return Ok(());
         };
-        let opened = self.open_records(&mut session, got, reading, now);
+        let opened = self.decrypt_records(&mut session, got, reading, now);
         self.tls = Some(session);
         if opened? {
-            let loss = self.end_loss(now, reading.events);
-            return Err(self.map_client_cert_loss(reading.tls, loss));
+            let loss = self.loss_at_end_of_stream(now, reading.events);
+            return Err(self.attribute_loss_to_client_cert(reading.tls, loss));
         }
         Ok(())
     }
 
     /// Decrypts records and passes their content to the driver; returns `true` if the peer has closed its side.
     #[inline]
-    fn open_records(
+    fn decrypt_records(
         &mut self,
         session: &mut TlsSession,
         got: usize,
@@ -410,7 +413,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             }
         }
         let mut take = |plain: &[u8]| {
-            self.trace_received(plain);
+            self.trace_received_bytes(plain);
             let driver = &mut self.data.driver;
             Ok(driver.receive(plain, now, &mut self.out, reading.events)?)
         };
@@ -418,12 +421,12 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 
     /// Returns the failure of a connection after an orderly end of stream.
-    fn end_loss(&mut self, now: Time, events: &mut Vec<Event>) -> ConnectionLoss {
+    fn loss_at_end_of_stream(&mut self, now: Time, events: &mut Vec<Event>) -> ConnectionLoss {
         match self.state {
             ConnectionState::Resolving
             | ConnectionState::Connecting
             | ConnectionState::Handshaking => {
-                ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
+                ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE_MESSAGE)
             }
             ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining => {
                 match self.data.driver.receive_end(now, events) {
@@ -436,7 +439,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
 
     /// Replaces `loss` if a client certificate is the likely cause. A server that requires one, or rejects ours, may
     /// close without sending the alert that says so (RFC 8446 §4.4.2.4); gRPC's C core does this.
-    fn map_client_cert_loss(
+    fn attribute_loss_to_client_cert(
         &self,
         tls: Option<&TlsClient>,
         loss: ConnectionLoss,
@@ -444,15 +447,18 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let Some(tls) = tls.filter(|_| self.state == ConnectionState::Greeting) else {
             return loss;
         };
-        if tls.lacks_certificate() {
-            return ConnectionLoss::new(Outcome::TlsClientCertificateRequired, CLIENT_CERT_MISSING);
+        if tls.lacks_client_certificate() {
+            return ConnectionLoss::new(
+                Outcome::TlsClientCertificateRequired,
+                CLIENT_CERT_MISSING_MESSAGE,
+            );
         }
         let without_a_word = [
             Outcome::ConnectionClosed,
             Outcome::Reset,
             Outcome::Truncated,
         ];
-        match tls.suspected_refusal() {
+        match tls.describe_suspected_rejection() {
             Some(suspected) if without_a_word.contains(&loss.outcome) => {
                 ConnectionLoss::new(Outcome::TlsClientCertificateRejected, suspected)
             }
@@ -460,7 +466,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    fn read_loss(&self, e: &io::Error) -> ConnectionLoss {
+    fn loss_from_read_error(&self, e: &io::Error) -> ConnectionLoss {
         let during = match self.state {
             ConnectionState::Handshaking => " during the TLS handshake",
             ConnectionState::Greeting => " before the protocol's greeting",
@@ -476,7 +482,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             && self.out.is_empty()
             && let Some(session) = &mut self.tls
         {
-            session.enter_rest();
+            session.start_resting();
         }
     }
 

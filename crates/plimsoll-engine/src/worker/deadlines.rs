@@ -14,13 +14,13 @@ use crate::transport::network::Network;
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Fails calls whose deadlines have passed while they were waiting to be sent: calls in the backlog, and calls of
     /// closed-loop clients.
-    pub(super) fn expire_waiting(&mut self, deadline: Duration, now: Time) {
+    pub(super) fn expire_waiting_calls(&mut self, deadline: Duration, now: Time) {
         // After an interrupt, waiting calls are abandoned instead.
         if self.interrupted {
             return;
         }
         while let Some(backlog) = self.call_source.backlog() {
-            let (head, due) = (backlog.head, backlog.due(self.start));
+            let (head, due) = (backlog.head, backlog.oldest_due_time(self.start));
             if due + deadline > now {
                 break;
             }
@@ -28,16 +28,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 backlog.advance();
                 self.call_source.restore_backlog(backlog);
             }
-            self.record_expired_unsent(head.number, due, now, head.stage);
+            self.record_expired_unsent_call(head.number, due, now, head.stage);
         }
         while let Some((_, slot)) = self.client.wait_deadlines.pop_due(now) {
             self.client.slots[slot as usize].has_wait_timer = false;
-            self.expire_clients(slot, deadline, now);
+            self.expire_waiting_clients(slot, deadline, now);
         }
     }
 
     /// Closed loop: fails the calls of the slot's clients that have waited until their deadline.
-    fn expire_clients(&mut self, slot: u32, deadline: Duration, now: Time) {
+    fn expire_waiting_clients(&mut self, slot: u32, deadline: Duration, now: Time) {
         while let Some(&since) = self.client.slots[slot as usize].waiting.front()
             && since + deadline <= now
             && let Some(number) = self.take_call()
@@ -45,16 +45,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             let state = &mut self.client.slots[slot as usize];
             state.waiting.pop_front();
             state.idle -= 1;
-            self.count_due(self.stage);
-            self.record_expired_unsent(number, since, now, self.stage);
+            self.count_due_call(self.stage);
+            self.record_expired_unsent_call(number, since, now, self.stage);
             self.release_client(ConnectionRole::Slot(slot), Outcome::DeadlineExceeded, now);
         }
         self.record_waiting_clients(slot, now);
     }
 
-    fn record_expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
+    fn record_expired_unsent_call(&mut self, number: u64, due: Time, now: Time, stage: u8) {
         self.recorder.stage_mut(stage).expired_unsent += 1;
-        self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
+        self.record_unsent_call(number, due, now, stage, Outcome::DeadlineExceeded);
     }
 
     /// Ends calls in flight whose deadlines were at or before `until`.
@@ -101,12 +101,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: exchanged.bytes_received,
         };
         self.on_call_end(&done, role, now);
-        self.update_after_service(control, index, now);
+        self.update_after_serving(control, index, now);
     }
 
     /// Returns the time at which both the oldest call and the whole worker will have waited for an answer for the
     /// plan's stall timeout.
-    pub(super) fn stalled_at(&self) -> Time {
+    pub(super) fn stall_timeout_ends_at(&self) -> Time {
         match (self.share.load.stall_timeout, self.client.calls.oldest()) {
             (Some(timeout), Some((_, oldest))) => {
                 oldest.arrival.max(self.client.last_answer) + timeout
@@ -118,7 +118,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Fails the calls that have waited for the plan's stall timeout, as if it were their deadline, because the target
     /// has stopped answering.
     #[cold]
-    pub(super) fn fail_stalled(&mut self, control: &mut impl WorkerControl, now: Time) {
+    pub(super) fn fail_stalled_calls(&mut self, control: &mut impl WorkerControl, now: Time) {
         let Some(timeout) = self.share.load.stall_timeout else {
             return;
         };
@@ -131,7 +131,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Ends calls that never end on their own when the load has ended, at `end`, except for those whose deadlines were
     /// earlier.
-    pub(super) fn end_unbounded_calls(
+    pub(super) fn end_open_ended_calls(
         &mut self,
         control: &mut impl WorkerControl,
         end: Time,
@@ -148,16 +148,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 continue;
             }
             let (driver, out) = (&mut connection.data.driver, &mut connection.out);
-            driver.end_unbounded_calls(now, out, &mut self.client.events);
+            driver.end_open_ended_calls(now, out, &mut self.client.events);
             let role = connection.data.role;
             self.process_events(role, now);
-            self.update_after_service(control, index, now);
+            self.update_after_serving(control, index, now);
         }
     }
 
     /// Records a stream that ended because the load ended. It is a success, even if its deadline has passed since then.
     #[cold]
-    pub(super) fn on_ended_with_load(
+    pub(super) fn on_call_ended_by_load_end(
         &mut self,
         done: &CompletedCall,
         role: ConnectionRole,
@@ -165,7 +165,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ) {
         let stage = self.client.calls.get(done.call).stage;
         self.recorder
-            .add_count(stage, Count::StreamsEndedWithLoad, 1);
-        self.end_call(done, role, now, u64::MAX);
+            .add_protocol_count(stage, Count::StreamsEndedWithLoad, 1);
+        self.end_call_with_deadline(done, role, now, u64::MAX);
     }
 }

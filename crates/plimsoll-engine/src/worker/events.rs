@@ -17,13 +17,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         let mut events = std::mem::take(&mut self.client.events);
         if self.records_lower_bounds {
-            self.determine_arrival_time(&events);
+            self.determine_answer_arrival_time(&events);
         }
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.on_call_end(&done, role, now),
-                Event::Unprocessed(done) => self.on_unprocessed(&done, role, now),
-                Event::EndedWithLoad(done) => self.on_ended_with_load(&done, role, now),
+                Event::Unprocessed(done) => self.on_unprocessed_call(&done, role, now),
+                Event::EndedByLoadEnd(done) => self.on_call_ended_by_load_end(&done, role, now),
                 Event::Message(call) => match self.client.calls.record_message(call, now) {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.record_first_message(stage, now.since(sent));
@@ -42,10 +42,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 Event::EndedWithoutText(call) => {
                     self.client.tokens.set_ended_without_text(call, now)
                 }
-                Event::WholeAnswer(call) => self.client.tokens.set_whole(call),
+                Event::WholeAnswer(call) => self.client.tokens.set_whole_answer(call),
                 Event::Count { call, count, n } => {
                     self.recorder
-                        .add_count(self.client.calls.get(call).stage, count, n);
+                        .add_protocol_count(self.client.calls.get(call).stage, count, n);
                 }
                 Event::MessagesSent { call, messages } => {
                     let stage = self.client.calls.get(call).stage;
@@ -54,17 +54,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 Event::TextToCount { call, text } => {
                     self.recorder
-                        .push_text(self.client.calls.get(call).stage, text);
+                        .push_answer_text(self.client.calls.get(call).stage, text);
                 }
                 // These events concern only scripts: no other client requests the text of answers, or makes calls whose
                 // messages may arrive before the call.
                 Event::AnswerText { .. } | Event::EarlierMessage { .. } => {}
                 Event::Unsolicited => {
                     self.recorder
-                        .add_count(self.stage, Count::MessagesUnasked, 1)
+                        .add_protocol_count(self.stage, Count::MessagesUnasked, 1)
                 }
                 Event::Late => self.recorder.stage_mut(self.stage).late += 1,
-                Event::Detail { outcome, text } => self.recorder.add_detail(outcome, &text),
+                Event::Detail { outcome, text } => self.recorder.add_failure_detail(outcome, &text),
             }
         }
         self.client.events = events;
@@ -72,12 +72,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Determines the earliest time at which the answers of `events` can have reached this host.
-    fn determine_arrival_time(&mut self, events: &[Event]) {
+    fn determine_answer_arrival_time(&mut self, events: &[Event]) {
         let mut ends = events.iter().filter_map(Event::ended_call);
         // The receive time applies to the last bytes that were read: if one read contained several answers, all but the
         // last may have arrived earlier.
         let is_one = ends.next().is_some() && ends.next().is_none();
-        let stamp = self.network.last_arrival().filter(|_| is_one);
+        let stamp = self.network.last_receive_time().filter(|_| is_one);
         self.client.answers_arrived =
             stamp.map_or(self.last_poll, |stamp| stamp.max(self.last_poll));
     }
@@ -93,11 +93,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ) {
         let read_late = now.since(self.client.answers_arrived.max(call.sent));
         if outcome.is_ok() {
-            let send_late = call.late_ns() + self.pauses.slow_sends.delay_ns(call.sent);
+            let send_late = call.generator_delay_ns() + self.pauses.slow_sends.delay_ns(call.sent);
             let late = send_late.saturating_add(read_late);
-            let added = late.max(self.pauses.added_ns(call.sent));
+            let added = late.max(self.pauses.max_added_ns(call.sent));
             let low = now.since(call.arrival).saturating_sub(added);
-            self.recorder.record_response_low(call.stage, low);
+            self.recorder.record_response_lower_bound(call.stage, low);
         }
         let others = u64::from(self.open_connections.max(1));
         self.call_source.add_lateness(read_late / others);

@@ -9,7 +9,7 @@ use plimsoll_model::{Count, Outcome, Time};
 use super::Worker;
 use crate::driver::Protocol;
 use crate::event_loop::WorkerShare;
-use crate::event_loop::issue::{CallSource, LoadPhase};
+use crate::event_loop::due_calls::{CallSource, LoadPhase};
 use crate::transport::network::Network;
 
 /// A worker's share of the limit, and the time spent at it.
@@ -68,7 +68,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let is_shed = sheds && self.is_at_limit();
         if is_shed {
             let due = self.start.plus_nanos(arrival.at);
-            self.record_unsent(arrival.number, due, now, arrival.stage, Outcome::NotSent);
+            self.record_unsent_call(arrival.number, due, now, arrival.stage, Outcome::NotSent);
         }
         is_shed
     }
@@ -77,12 +77,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn update_time_at_limit(&mut self, now: Time) {
         if self.client.limit.is_some() {
-            self.count_time_at_limit(now);
+            self.add_elapsed_time_at_limit(now);
         }
     }
 
     #[cold]
-    fn count_time_at_limit(&mut self, now: Time) {
+    fn add_elapsed_time_at_limit(&mut self, now: Time) {
         let under_way = self.calls_in_flight();
         let until = match &self.call_source {
             CallSource::Open(open) => now.min(open.end()),
@@ -97,7 +97,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 .since(limit.counted_to)
                 .saturating_mul(limit.calls as u64);
             self.recorder
-                .add_count(self.stage, Count::LimitReached, own / limit.total);
+                .add_protocol_count(self.stage, Count::LimitReached, own / limit.total);
         }
         limit.is_reached = under_way >= limit.calls;
         limit.counted_to = until;

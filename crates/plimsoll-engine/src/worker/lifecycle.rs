@@ -15,7 +15,7 @@ use crate::driver::{Driver, Protocol};
 use crate::event_loop::WorkerControl;
 use crate::event_loop::client::LoopHandler;
 use crate::event_loop::connection::ConnectionState;
-use crate::tls::Agreement;
+use crate::tls::NegotiatedParameters;
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{LookupScope, Network, SocketReady, SocketToken};
 
@@ -34,7 +34,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub(super) fn connect_for_call(&mut self, attempt: PendingCall) {
         self.client.single_calls += 1;
         let now = attempt.begun;
-        let index = self.add_driver(ConnectionRole::SingleCall, now);
+        let index = self.add_driver_connection(ConnectionRole::SingleCall, now);
         let attempts = &mut self.client.pending_calls;
         attempts.resize(attempts.len().max(index as usize + 1), attempt);
         attempts[index as usize] = attempt;
@@ -54,7 +54,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .resolve(0, self.socket_token(index), LookupScope::Own);
     }
 
-    pub(super) fn add_driver(&mut self, role: ConnectionRole, now: Time) -> u32 {
+    pub(super) fn add_driver_connection(&mut self, role: ConnectionRole, now: Time) -> u32 {
         let driver = self.client.protocol.new_driver();
         let index = self.add_connection(DriverState::new(role, driver), 0, now);
         if self.share.trace
@@ -82,16 +82,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.borrow_outbox(&mut self.client.spare_outboxes);
             let mut reading = self
                 .client
-                .read_context(&mut self.buffer, ReadUntil::for_event(ready));
+                .borrow_read_context(&mut self.buffer, ReadUntil::for_event(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
-            self.on_received(control, index, received, now);
+            self.handle_read_result(control, index, received, now);
         } else {
             let now = self.network.now();
-            self.update_after_service(control, index, now);
+            self.update_after_serving(control, index, now);
         }
     }
 
-    fn on_received(
+    fn handle_read_result(
         &mut self,
         control: &mut impl WorkerControl,
         index: u32,
@@ -106,11 +106,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         match received {
             Ok(ReadProgress::Drained) => {
                 self.schedule_low_water_check(index, now);
-                self.update_after_service(control, index, now);
+                self.update_after_serving(control, index, now);
             }
             Ok(ReadProgress::More) => {
                 self.unfinished.push(self.socket_token(index));
-                self.update_after_service(control, index, now);
+                self.update_after_serving(control, index, now);
             }
             Err(loss) => self.on_disconnect(control, index, &loss, now),
         }
@@ -146,7 +146,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         connection.data.is_watched = false;
-        if !connection.low_water_missed(now) {
+        if !connection.has_missed_low_water(now) {
             self.schedule_low_water_check(index, now);
             return;
         }
@@ -178,12 +178,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         {
             self.start_single_call(index, now);
         }
-        self.update_after_service(control, index, now);
+        self.update_after_serving(control, index, now);
     }
 
     /// Updates a connection that was served: marks it as open, starts calls, schedules a flush, closes or drains it.
     #[inline]
-    pub(super) fn update_after_service(
+    pub(super) fn update_after_serving(
         &mut self,
         control: &mut impl WorkerControl,
         index: u32,
@@ -192,7 +192,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        if connection.state == ConnectionState::Greeting && connection.try_open(now) {
+        if connection.state == ConnectionState::Greeting && connection.mark_open_if_ready(now) {
             self.on_open(control, index);
         }
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -209,13 +209,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     let wants_queue = !connection.data.is_queued && connection.capacity() > 0;
                     let had_rest =
                         wants_queue && std::mem::take(&mut connection.data.reads_remainder);
-                    let has_rest = connection.data.driver.is_reading_remainder()
+                    let has_rest = connection.data.driver.is_reading_answer_remainder()
                         && !connection.data.reads_remainder;
                     if wants_queue {
                         connection.data.is_queued = true;
                         // Exclusive connections are reused last in, first out: a server that closes idle connections
                         // then closes unneeded ones, not one to which a request is being sent.
-                        if connection.data.driver.is_exclusive() {
+                        if connection.data.driver.carries_one_call_at_a_time() {
                             self.client.available.push_front(index);
                         } else {
                             self.client.available.push_back(index);
@@ -239,7 +239,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     return self.on_disconnect(
                         control,
                         index,
-                        &ConnectionLoss::drained_unused(),
+                        &ConnectionLoss::drained_before_first_call(),
                         now,
                     );
                 } else if connection.capacity() > 0 {
@@ -285,19 +285,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         connection.flush(&mut self.network);
         connection.data.is_dirty = false;
-        if connection.data.driver.is_held_back() && connection.out.is_empty() {
+        if connection.data.driver.has_held_back_messages() && connection.out.is_empty() {
             connection
                 .data
                 .driver
                 .resume_sending(now, &mut connection.out);
             connection.flush(&mut self.network);
-            if connection.data.driver.is_held_back() && connection.out.is_empty() {
+            if connection.data.driver.has_held_back_messages() && connection.out.is_empty() {
                 // The other connections are served before more messages are sent.
                 connection.data.is_dirty = true;
                 self.client.dirty.push(index);
             }
         }
-        if connection.take_resumed() {
+        if connection.take_resumed_flag() {
             self.unfinished.push(connection.token(index));
         }
         let most_spare = match connection.out.capacity() {
@@ -314,7 +314,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         } else if connection.out.is_empty() {
             connection.out = Vec::new();
         }
-        if let Some(when) = connection.data.driver.deadline()
+        if let Some(when) = connection.data.driver.next_timer()
             && when < connection.data.timer
         {
             connection.data.timer = when;
@@ -323,13 +323,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if connection.write_failed {
             // The peer has closed the connection. The bytes that it sent before may explain why, so they are read.
-            let mut reading = self.client.read_context(&mut self.buffer, ReadUntil::End);
+            let mut reading = self
+                .client
+                .borrow_read_context(&mut self.buffer, ReadUntil::End);
             let (mut received, mut now) = (Ok(ReadProgress::More), now);
             while let Ok(ReadProgress::More) = received {
                 (received, now) = connection.receive(&mut self.network, &mut reading);
             }
-            let loss = received.err().unwrap_or_else(|| connection.write_loss());
-            self.on_received(control, index, Err(loss), now);
+            let loss = received
+                .err()
+                .unwrap_or_else(|| connection.loss_from_write_error());
+            self.handle_read_result(control, index, Err(loss), now);
             return;
         }
         if self.client.is_mostly_idle {
@@ -337,12 +341,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         let finished =
             connection.state == ConnectionState::Draining && connection.data.in_flight == 0;
-        if finished && !connection.data.driver.is_reading_remainder() {
+        if finished && !connection.data.driver.is_reading_answer_remainder() {
             self.close_finished_connection(index);
         }
     }
 
-    pub(super) fn flush_dirty(&mut self, control: &mut impl WorkerControl) {
+    pub(super) fn flush_dirty_connections(&mut self, control: &mut impl WorkerControl) {
         if self.client.dirty.is_empty() {
             return;
         }
@@ -366,15 +370,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let agreement = connection.tls.as_ref().map(|session| Agreement {
+        let agreement = connection.tls.as_ref().map(|session| NegotiatedParameters {
             chosen: self.client.protocol.alpn_label(session.alpn()),
-            ..session.agreement().unwrap_or_default()
+            ..session.negotiated_parameters().unwrap_or_default()
         });
         let (phases, role) = (connection.phases, connection.data.role);
         if let Some(tls) = &self.client.tls {
-            tls.note_accepted();
+            tls.record_client_acceptance();
         }
-        self.record_established(index, agreement, self.connection_stage(index, role));
+        self.record_connect_success(index, agreement, self.connection_stage(index, role));
         let ConnectionRole::Slot(slot) = role else {
             return;
         };
@@ -395,7 +399,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Removes a connection from the queue of those with capacity.
-    pub(super) fn remove_from_available(&mut self, index: u32) {
+    pub(super) fn remove_from_available_connections(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
             && std::mem::take(&mut connection.data.is_queued)
         {
@@ -405,7 +409,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Closes a finished connection in an orderly way: one that carried a single call, or one that was replaced.
     pub(super) fn close_finished_connection(&mut self, index: u32) {
-        self.remove_from_available(index);
+        self.remove_from_available_connections(index);
         let Some(mut connection) = self.remove_connection(index) else {
             return;
         };
@@ -442,9 +446,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.connecting -= 1;
         }
         let idle = self.end_calls(index, loss.outcome, now);
-        self.recorder.add_detail(loss.outcome, &loss.detail);
+        self.recorder.add_failure_detail(loss.outcome, &loss.detail);
         let served = was_up && self.record_connection_use(index, now);
-        self.remove_from_available(index);
+        self.remove_from_available_connections(index);
         if let Some(mut connection) = self.remove_connection(index) {
             // Sends the GOAWAY or TLS alert that tells the peer why we close.
             connection.flush(&mut self.network);
@@ -491,12 +495,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let ConnectionRole::SingleCall = role
             && !connection.data.attempt_started
         {
-            self.on_attempt_failed(index, phases, outcome, now);
+            self.on_connect_attempt_failed(index, phases, outcome, now);
         }
         true
     }
 
-    pub(super) fn expire_driver(
+    pub(super) fn on_driver_timer(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
@@ -512,14 +516,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         connection
             .data
             .driver
-            .expire(now, &mut connection.out, &mut self.client.events);
+            .on_timer(now, &mut connection.out, &mut self.client.events);
         let role = connection.data.role;
         self.process_events(role, now);
-        self.update_after_service(control, index, now);
+        self.update_after_serving(control, index, now);
     }
 
     /// Counts a connection's unfinished calls at the end of the run and closes it in an orderly way.
-    pub(super) fn end_connection(&mut self, index: u32, outcome: Outcome, now: Time) {
+    pub(super) fn close_connection_at_run_end(&mut self, index: u32, outcome: Outcome, now: Time) {
         self.end_calls(index, outcome, now);
         if let Some(mut connection) = self.remove_connection(index) {
             connection.finish_and_close(&mut self.network);

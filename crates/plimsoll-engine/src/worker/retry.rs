@@ -10,7 +10,7 @@ use super::Worker;
 use super::call_table::NO_CONNECTION;
 use super::connection::{ConnectionRole, PendingCall};
 use crate::driver::{CallId, CompletedCall, Protocol};
-use crate::event_loop::issue::CallSource;
+use crate::event_loop::due_calls::CallSource;
 use crate::transport::network::Network;
 
 /// A call that is waiting for a connection on which it can be sent again.
@@ -26,7 +26,12 @@ pub(super) struct PendingRetry {
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Schedules the retry of a call that the server did not process, or records its failure.
     #[cold]
-    pub(super) fn on_unprocessed(&mut self, done: &CompletedCall, role: ConnectionRole, now: Time) {
+    pub(super) fn on_unprocessed_call(
+        &mut self,
+        done: &CompletedCall,
+        role: ConnectionRole,
+        now: Time,
+    ) {
         let call = *self.client.calls.get(done.call);
         let overdue = now.since(call.arrival) >= self.deadline_ns;
         let attempts = &self.client.pending_calls;
@@ -40,7 +45,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.data.in_flight -= 1;
         }
-        self.recorder.add_count(call.stage, Count::CallsRetried, 1);
+        self.recorder
+            .add_protocol_count(call.stage, Count::CallsRetried, 1);
         let ConnectionRole::Slot(slot) = role else {
             // The retry gets a new, separate connection.
             self.client.calls.remove(done.call);
@@ -83,7 +89,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(index) = self.find_retry_connection(retry.slot, is_down) else {
             return false;
         };
-        self.client.calls.assign(retry.call, index);
+        self.client.calls.assign_to_connection(retry.call, index);
         self.restart_call_on(index, retry.call, now);
         true
     }

@@ -74,7 +74,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             // Calls in flight may still succeed, so they count as carried.
             served = connection.data.in_flight > 0 || self.record_connection_use(index, now);
         }
-        self.remove_from_available(index);
+        self.remove_from_available_connections(index);
         self.client.slots[slot as usize].connection = None;
         self.open_connections -= 1;
         control.add_connections(-1);
@@ -85,7 +85,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 was_useful: served,
                 was_idle: idle,
             },
-            &ConnectionLoss::drained_unused(),
+            &ConnectionLoss::drained_before_first_call(),
             now,
         );
     }
@@ -102,11 +102,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let carried = std::mem::replace(&mut connection.data.was_used, true);
         let lasted = connection.age(now) >= MAX_RECONNECT_DELAY;
         // A server may close idle connections, which were not needed recently anyway.
-        let was_idle = lasted && connection.data.driver.is_exclusive();
+        let was_idle = lasted && connection.data.driver.carries_one_call_at_a_time();
         // If a call was in flight, it has just ended, so the time since then is 0.
         let since_call = now.since(connection.data.last_end);
         let rested = Duration::from_nanos(since_call).min(connection.age(now));
-        let has_rested = rested >= MIN_IDLE_TIME && connection.data.driver.is_exclusive();
+        let has_rested =
+            rested >= MIN_IDLE_TIME && connection.data.driver.carries_one_call_at_a_time();
         let record = self.recorder.stage_mut(self.stage);
         record.connections_idle_closed += u64::from(is_to_carry && has_rested);
         if is_to_carry && !carried && !was_idle {

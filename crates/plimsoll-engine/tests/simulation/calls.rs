@@ -12,7 +12,7 @@ fn open_loop_is_exact_without_faults() {
         echo(5),
     );
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (2000, 2000));
+    assert_eq!((record.due, record.ok_calls()), (2000, 2000));
     // 5 ms of delay and 50 µs each way.
     for quantile in [0.01, 0.5, 0.999] {
         let response = micros(&record.response, quantile);
@@ -31,7 +31,7 @@ fn driver_wakes_at_requested_time() {
     let network = SimulatedNetwork::new(echo(2), NetworkConditions::faultless(1));
     let (record, _) = run_worker(worker(load, network, 1, protocol), None);
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (2_000, 2_000));
+    assert_eq!((record.due, record.ok_calls()), (2_000, 2_000));
     let (least, most) = (micros(&record.service, 0.0), micros(&record.service, 1.0));
     assert!((5_000.0..5_100.0).contains(&least), "{least}");
     assert!((5_000.0..5_300.0).contains(&most), "{most}");
@@ -72,7 +72,7 @@ fn calls_within_tick_are_sent_together() {
     load.tick = Duration::from_millis(7);
     let record = simulate(load, NetworkConditions::faultless(1), echo(1));
     assert_all_counted(&record);
-    assert_eq!((record.ok(), record.errors()), (2000, 0));
+    assert_eq!((record.ok_calls(), record.errors()), (2000, 0));
     let mut waits = [0_u64; 8];
     for bucket in record.pacing.histogram().unwrap().iter_recorded() {
         let waited = bucket.value_iterated_to() as f64 / 1e6;
@@ -102,7 +102,7 @@ fn closed_loop_runs_exactly_requested_calls() {
     load.calls = Some(500);
     let record = simulate(load, NetworkConditions::faultless(1), echo(2));
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (500, 500));
+    assert_eq!((record.due, record.ok_calls()), (500, 500));
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn call_limit_excludes_warmup() {
     let network = SimulatedNetwork::new(echo(10), NetworkConditions::faultless(1));
     let mut control = new_control(None);
     let mut worker = worker(load, network, 1, Ids::default());
-    worker.establish(&mut control).unwrap();
+    worker.establish_connections(&mut control).unwrap();
     control.start = Some(Time(5_000_000_000));
     worker.run(Time(5_000_000_000), &mut control).unwrap();
     // Two at a time, 10.1 ms each.
-    let warm = control.total.stage_mut(0).ok();
+    let warm = control.total.stage_mut(0).ok_calls();
     assert!((190..=200).contains(&warm), "{warm} in the warm-up");
-    assert_eq!(control.total.stage_mut(1).ok(), 50);
+    assert_eq!(control.total.stage_mut(1).ok_calls(), 50);
 }
 
 #[test]
@@ -159,7 +159,11 @@ fn think_time_limits_closed_loop_rate() {
     let record = simulate(load, NetworkConditions::faultless(1), echo(10));
     assert_all_counted(&record);
     // A cycle takes 10 ms of delay, 10 ms of think time and 0.1 ms of latency: 2 s / 20.1 ms × 10.
-    assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
+    assert!(
+        (980..=1000).contains(&record.ok_calls()),
+        "{}",
+        record.ok_calls()
+    );
 }
 
 #[test]
@@ -207,7 +211,7 @@ fn deadline_counts_from_due_time() {
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 201 * MS, "ok after {slowest} ns");
     let expired = record.outcomes.get(Outcome::DeadlineExceeded);
-    assert_eq!(record.ok() + expired, 400, "{record:?}");
+    assert_eq!(record.ok_calls() + expired, 400, "{record:?}");
     assert!(record.waited_for_stream > 150, "{record:?}");
     assert_eq!(record.waited_for_connection, 0);
     // Most of them were never sent, and never because of the generator.
@@ -225,7 +229,7 @@ fn delayed_call_receives_wait_time() {
         let seen = Arc::clone(&protocol.waited);
         let network = SimulatedNetwork::new(echo(delay_ms), NetworkConditions::faultless(1));
         let (record, _) = run_worker(worker(load.clone(), network, 1, protocol), None);
-        assert_eq!(record.ok(), 400);
+        assert_eq!(record.ok_calls(), 400);
         let lag = record.lag.histogram().unwrap();
         let seen = seen.lock().unwrap();
         assert_eq!(seen.len() as u64, lag.count_between(MS, lag.max()));
@@ -244,7 +248,7 @@ fn intervals_report_queued_and_active_calls() {
     let network = SimulatedNetwork::new(echo(100), NetworkConditions::faultless(1));
     let mut control = new_control(None);
     let mut worker = worker(load, network, 1, Ids::default());
-    worker.establish(&mut control).unwrap();
+    worker.establish_connections(&mut control).unwrap();
     control.start = Some(Time(5_000_000_000));
     worker.run(Time(5_000_000_000), &mut control).unwrap();
     // The backlog grows by 120 calls a second for two seconds.
@@ -273,7 +277,7 @@ fn closed_loop_deadline_includes_stream_wait() {
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 251 * MS, "ok after {slowest} ns");
     let expired = record.outcomes.get(Outcome::DeadlineExceeded);
-    assert!(expired > 20 && record.ok() >= 16, "{record:?}");
+    assert!(expired > 20 && record.ok_calls() >= 16, "{record:?}");
     // Waiting calls fail at the deadline, not when they could be sent.
     let latest = record.failed.histogram().unwrap().max();
     assert!(latest < 251 * MS, "given up after {latest} ns");
@@ -310,7 +314,7 @@ fn run_fifty_calls(answers: usize) -> (StageRecord, Duration) {
 fn fixed_call_count_awaits_last_response() {
     let (record, lasted) = run_fifty_calls(50);
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (50, 50), "{record:?}");
+    assert_eq!((record.due, record.ok_calls()), (50, 50), "{record:?}");
     // Ten times the stall timeout, which each answer restarts.
     assert!(lasted >= Duration::from_millis(4_900), "{lasted:?}");
 }
@@ -319,7 +323,7 @@ fn fixed_call_count_awaits_last_response() {
 fn fixed_call_count_fails_without_responses() {
     let (record, lasted) = run_fifty_calls(20);
     assert_all_counted(&record);
-    assert_eq!(record.ok(), 20, "{record:?}");
+    assert_eq!(record.ok_calls(), 20, "{record:?}");
     assert_eq!(record.outcomes.get(Outcome::DeadlineExceeded), 30);
     let bound = Duration::from_millis(2_600);
     assert!(lasted < bound, "{lasted:?}");
@@ -335,7 +339,7 @@ fn late_connection_sends_no_expired_call() {
     let record = simulate(load, weather, echo(1));
     assert_all_counted(&record);
     let expired = record.outcomes.get(Outcome::DeadlineExceeded);
-    assert!(expired > 50 && record.ok() > 50, "{record:?}");
+    assert!(expired > 50 && record.ok_calls() > 50, "{record:?}");
     assert_eq!(record.expired_unsent, expired);
     assert_eq!(record.outcomes.get(Outcome::ConnectTimeout), 0);
 }
@@ -378,7 +382,10 @@ fn interrupt_lets_calls_in_flight_finish() {
     let (record, lasted) = stopped(SlowServer(echo(1_500)));
     assert_all_counted(&record);
     assert_eq!(record.outcomes.get(Outcome::Interrupted), 0, "{record:?}");
-    assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
+    assert!(
+        record.ok_calls() >= 16 && record.not_started > 10,
+        "{record:?}"
+    );
     assert_eq!(record.cut_off.len(), record.not_started);
     assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
     // Calls that take longer are cut off after the grace period.
@@ -402,7 +409,7 @@ fn run_ends_with_last_call() {
         None,
     );
     assert_all_counted(&record);
-    assert_eq!(record.ok(), 200);
+    assert_eq!(record.ok_calls(), 200);
     assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
     // With calls that never end, the run waits for the drain time and then cuts them off.
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(3)));
@@ -434,7 +441,7 @@ fn nothing_is_counted_before_load_starts() {
     assert_all_counted(&record);
     assert_eq!(record.connect_failures.get(Outcome::Reset), 3);
     // 10.1 ms a call.
-    assert_eq!((record.ok(), record.errors()), (199, 0), "{record:?}");
+    assert_eq!((record.ok_calls(), record.errors()), (199, 0), "{record:?}");
 }
 
 /// Returns the verdict on "p99.9 < 20ms" for the calls of `record`.

@@ -53,7 +53,7 @@ fn refusing_address_fails_no_calls() {
         },
     );
     assert_all_counted(&record);
-    assert_eq!((record.ok(), record.errors()), (1200, 0));
+    assert_eq!((record.ok_calls(), record.errors()), (1200, 0));
     assert_eq!(
         record.connect_failures.total(),
         0,
@@ -79,7 +79,7 @@ fn silent_address_is_raced_after_250_ms() {
         },
     );
     assert_all_counted(&record);
-    assert_eq!((record.ok(), record.errors()), (1200, 0));
+    assert_eq!((record.ok_calls(), record.errors()), (1200, 0));
     let connect = record.measures.times(TimeMeasure::Connect);
     let connect = connect.histogram().unwrap();
     assert!(
@@ -114,7 +114,7 @@ fn cold_calls_rotate_over_reachable_addresses() {
         },
     );
     assert_all_counted(&record);
-    assert_eq!((record.ok(), record.errors()), (600, 0));
+    assert_eq!((record.ok_calls(), record.errors()), (600, 0));
     let silent = counts(&record, 2);
     assert_eq!(silent.connections, 0);
     // Attempts that began within the first 250 ms, and at least one a second later.
@@ -134,7 +134,7 @@ fn connections_end_staggered_after_call_limit() {
     let mut server = counting();
     let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
-    assert_eq!(record.ok(), 1_000);
+    assert_eq!(record.ok_calls(), 1_000);
     let (first, rest) = server.calls.split_at(3);
     // The third connection replaced the first after half a lifetime.
     assert_eq!(first, [50, 100, 100]);
@@ -179,7 +179,7 @@ fn unresolvable_name_keeps_its_addresses() {
     };
     let record = simulate_with_addresses(load.clone(), weather());
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
+    assert_eq!((record.due, record.ok_calls()), (200, 200), "{record:?}");
     let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
     assert!(made > 10, "{made}");
     load.reuse = ConnectionReuse::Never;
@@ -187,7 +187,7 @@ fn unresolvable_name_keeps_its_addresses() {
     let record = simulate_with_addresses(load, weather());
     assert_all_counted(&record);
     let unresolved = record.outcomes.get(Outcome::ResolveFailed);
-    assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
+    assert!(unresolved >= 90 && record.ok_calls() >= 90, "{record:?}");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn connect_to_silent_addresses_times_out() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     let record = simulate_with_addresses(load, with_silent_addresses());
     assert_all_counted(&record);
-    assert_eq!(record.ok(), 0);
+    assert_eq!(record.ok_calls(), 0);
     assert_eq!(
         record.connect_failures.total(),
         record.connect_failures.get(Outcome::ConnectTimeout)
@@ -211,7 +211,7 @@ fn connection_per_call_records_phases() {
     load.reuse = ConnectionReuse::Never;
     let record = simulate(load, NetworkConditions::faultless(1), echo(1));
     assert_all_counted(&record);
-    assert_eq!(record.ok(), 200);
+    assert_eq!(record.ok_calls(), 200);
     let phase = |measure| micros(record.measures.times(measure), 0.5);
     // One round trip to connect; one and the server's delay for the greeting.
     assert!((100.0..110.0).contains(&phase(TimeMeasure::Connect)));
@@ -274,7 +274,7 @@ fn closing_connection_is_replaced_once() {
         assert_eq!(server.opened, 2, "{record:?}");
         // Only the call that the first connection had accepted is reset.
         assert_eq!(record.outcomes.get(Outcome::Reset), 1, "{record:?}");
-        assert_eq!(record.ok(), record.due - 1);
+        assert_eq!(record.ok_calls(), record.due - 1);
         assert_eq!(record.connect_failures.total(), 0);
         assert_eq!(record.connections_lost, 0);
     }
@@ -309,7 +309,7 @@ fn connections_follow_connect_rate() {
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
     // This worker's share is ten connections a second.
     let established = worker(load.clone(), network, 2, Ids::default())
-        .establish(&mut new_control(None))
+        .establish_connections(&mut new_control(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (5, 0));
     assert_eq!(established.failure, None);
@@ -320,7 +320,7 @@ fn connections_follow_connect_rate() {
     let mut server = resetting(3);
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
     let established = worker(load, network, 2, Ids::default())
-        .establish(&mut new_control(None))
+        .establish_connections(&mut new_control(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (2, 3));
     assert_eq!(established.failure.unwrap().0, Outcome::Reset);
@@ -362,7 +362,10 @@ fn failed_call_counts_as_connection_use() {
     load.reuse = ConnectionReuse::Never;
     let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok(), server.opened), (200, 0, 200));
+    assert_eq!(
+        (record.due, record.ok_calls(), server.opened),
+        (200, 0, 200)
+    );
     assert_eq!(record.connections_unused, 0);
 }
 
@@ -396,11 +399,11 @@ fn reads_pause_while_replies_are_unread() {
             server.taken_unread
         );
         match reads_after {
-            None => assert_eq!(record.ok(), 0),
+            None => assert_eq!(record.ok_calls(), 0),
             Some(_) => {
                 assert_eq!(server.pongs, PINGS, "each ping is answered in the end");
                 // Calls that are due after it began to read are answered at once.
-                assert!(record.ok() >= 45, "{record:?}");
+                assert!(record.ok_calls() >= 45, "{record:?}");
             }
         }
     }
@@ -433,7 +436,10 @@ fn unused_connections_reconnect_with_backoff() {
             let useless = record.connections_unused + record.connect_failures.total();
             assert!(useless + 1 >= server.opened, "{what}");
             // Calls fail with their connections, and do not wait for the end of the run.
-            assert!(record.due >= 8 && record.ok() == 0, "{what}: {record:?}");
+            assert!(
+                record.due >= 8 && record.ok_calls() == 0,
+                "{what}: {record:?}"
+            );
             assert!(record.not_started <= 5, "{what}: {record:?}");
         }
     }
@@ -448,7 +454,7 @@ fn used_connection_is_replaced_immediately() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (200, 200));
+    assert_eq!((record.due, record.ok_calls()), (200, 200));
     assert_eq!(record.connections_unused, 0);
     assert!((200..=201).contains(&server.opened), "{}", server.opened);
 }
@@ -460,7 +466,11 @@ fn calls_still_connecting_are_cut_off() {
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
     let record = simulate_with_addresses(load, with_silent_addresses());
     assert_all_counted(&record);
-    assert_eq!((record.due, record.calls_cut_off()), (20, 20), "{record:?}");
+    assert_eq!(
+        (record.due, record.cut_off_call_count()),
+        (20, 20),
+        "{record:?}"
+    );
 }
 
 #[test]

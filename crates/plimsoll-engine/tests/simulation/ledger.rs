@@ -46,14 +46,14 @@ struct RecordingServer {
 }
 
 impl SimulatedServer for RecordingServer {
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.digest.all([1, peer.0, now.0]);
         self.then.on_open(peer, now, actions);
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -66,18 +66,18 @@ impl SimulatedServer for RecordingServer {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
         self.then.on_timer(peer, tag, now, actions);
     }
-    fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, peer: SimulatedPeerId, bytes: usize) {
         self.digest.all([3, peer.0, bytes as u64]);
         self.then.on_client_read(peer, bytes);
     }
-    fn on_close(&mut self, peer: SimulatedPeer, now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, now: Time) {
         self.closed += 1;
         self.digest.all([4, peer.0, now.0]);
         self.then.on_close(peer, now);
@@ -87,15 +87,15 @@ impl SimulatedServer for RecordingServer {
 /// Records what a worker reports.
 struct RecordingControl {
     start: Option<Time>,
-    stop_after: Option<(u32, StopLevel)>,
-    level: StopLevel,
+    stop_after: Option<(u32, StopUrgency)>,
+    level: StopUrgency,
     connections: std::cell::Cell<i64>,
     total: RecordedInterval,
     intervals: String,
 }
 
 impl WorkerControl for RecordingControl {
-    fn stop_level(&self) -> StopLevel {
+    fn stop_urgency(&self) -> StopUrgency {
         self.level
     }
     fn start_time(&self) -> Option<Time> {
@@ -109,7 +109,7 @@ impl WorkerControl for RecordingControl {
         let ended: u64 = interval
             .recorded
             .recorded_stages()
-            .map(|(_, s)| s.ended())
+            .map(|(_, s)| s.ended_calls())
             .sum();
         write!(
             self.intervals,
@@ -237,12 +237,12 @@ fn written(run: LedgerRun) -> String {
     let mut book = RecordingControl {
         start: None,
         stop_after: run.stop_after,
-        level: StopLevel::Run,
+        level: StopUrgency::Run,
         connections: std::cell::Cell::new(0),
         total: RecordedInterval::default(),
         intervals: String::new(),
     };
-    let established = worker.establish(&mut book).unwrap();
+    let established = worker.establish_connections(&mut book).unwrap();
     book.start = Some(Time(5_000_000_000));
     worker.run(Time(5_000_000_000), &mut book).unwrap();
     drop(worker);

@@ -2,7 +2,7 @@
 
 use plimsoll_model::Count;
 use plimsoll_model::plan::{InFlightLimit, WhenFull};
-use plimsoll_model::rows::recording::{Recording, RecordingRequest};
+use plimsoll_model::rows::recording::{Recording, RecordingOptions};
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn calls_beyond_limit_are_shed() {
     assert_all_counted(&record);
     assert_eq!(record.due, 2_000);
     assert_eq!(
-        (record.ok(), record.outcomes.get(Outcome::NotSent)),
+        (record.ok_calls(), record.outcomes.get(Outcome::NotSent)),
         (1_334, 666)
     );
     let reached = time_at_limit_ms(&record);
@@ -53,7 +53,7 @@ fn calls_beyond_limit_wait_in_order() {
         echo(5),
     );
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (2_000, 2_000));
+    assert_eq!((record.due, record.ok_calls()), (2_000, 2_000));
     assert_eq!(record.measures.counter(Count::LimitWaits), 1_996);
     assert_eq!(
         (record.waited_for_stream, record.waited_for_connection),
@@ -79,9 +79,9 @@ fn limit_counts_connections_made_for_calls() {
     let record = simulate(load, NetworkConditions::faultless(1), echo(5));
     assert_all_counted(&record);
     let shed = record.outcomes.get(Outcome::NotSent);
-    assert_eq!(record.ok() + shed, 2_000);
+    assert_eq!(record.ok_calls() + shed, 2_000);
     // Making a connection prolongs each call.
-    assert!(record.ok() > 0 && shed > 666, "{shed}");
+    assert!(record.ok_calls() > 0 && shed > 666, "{shed}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn unreached_limit_has_no_effect() {
         when_full: WhenFull::Shed,
     });
     let record = simulate(high, NetworkConditions::faultless(1), echo(5));
-    assert_eq!((record.ok(), record.due), (2_000, 2_000));
+    assert_eq!((record.ok_calls(), record.due), (2_000, 2_000));
     assert_eq!(time_at_limit_ms(&record), 0.0);
 }
 
@@ -100,7 +100,7 @@ fn unreached_limit_has_no_effect() {
 #[test]
 fn recorded_calls_leave_at_their_times() {
     let times: String = (0..100).map(|n| format!("0.{}\n", n / 10)).collect();
-    let request = RecordingRequest {
+    let request = RecordingOptions {
         file: "times.txt".into(),
         format: None,
         time_column: None,
@@ -120,6 +120,6 @@ fn recorded_calls_leave_at_their_times() {
     (load.recording, load.repeats) = (Some(recording), true);
     let record = simulate(load, NetworkConditions::faultless(1), echo(5));
     assert_all_counted(&record);
-    assert_eq!((record.due, record.ok()), (200, 200));
+    assert_eq!((record.due, record.ok_calls()), (200, 200));
     assert!(micros(&record.lag, 1.0) < 1.0);
 }

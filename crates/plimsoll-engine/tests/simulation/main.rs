@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
-use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
+use plimsoll_engine::worker::{StopUrgency, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_engine::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::objective::{
     MeasuredCalls, ObjectiveInputs, ObjectiveVerdict, RunValidity, judge_objectives,
@@ -49,7 +49,7 @@ struct SoleWorkerControl {
     lasts: usize,
     /// The interval at whose end the run is stopped gracefully.
     stop_after: Option<u32>,
-    level: StopLevel,
+    level: StopUrgency,
     /// End of the last interval in nanoseconds from the load's start.
     ended_ns: u64,
     /// At the end of each interval: calls that are due and have not ended, and the number reported.
@@ -57,7 +57,7 @@ struct SoleWorkerControl {
 }
 
 impl WorkerControl for SoleWorkerControl {
-    fn stop_level(&self) -> StopLevel {
+    fn stop_urgency(&self) -> StopUrgency {
         self.level
     }
     fn start_time(&self) -> Option<Time> {
@@ -75,11 +75,11 @@ impl WorkerControl for SoleWorkerControl {
         self.lasts += usize::from(interval.is_last);
         self.ended_ns = interval.end_ns;
         let so_far = self.total.stage_mut(0);
-        let under_way = so_far.due - so_far.ended() - so_far.not_started;
+        let under_way = so_far.due - so_far.ended_calls() - so_far.not_started;
         let reported = interval.in_flight + interval.backlog;
         self.under_way.push((under_way, reported));
         if self.stop_after.is_some_and(|after| interval.index >= after) {
-            self.level = StopLevel::Graceful;
+            self.level = StopUrgency::Graceful;
         }
         let mut spare = interval.recorded;
         spare.clear();
@@ -147,7 +147,7 @@ fn run_worker(
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
     let mut control = new_control(stop_after);
-    worker.establish(&mut control).unwrap();
+    worker.establish_connections(&mut control).unwrap();
     let start = Time(5_000_000_000);
     control.start = Some(start);
     worker.run(start, &mut control).unwrap();
@@ -188,7 +188,7 @@ fn new_control(stop_after: Option<u32>) -> SoleWorkerControl {
         total: RecordedInterval::default(),
         lasts: 0,
         stop_after,
-        level: StopLevel::Run,
+        level: StopUrgency::Run,
         ended_ns: 0,
         under_way: Vec::new(),
     }
@@ -197,7 +197,7 @@ fn new_control(stop_after: Option<u32>) -> SoleWorkerControl {
 fn assert_all_counted(record: &StageRecord) {
     assert_eq!(
         record.due,
-        record.ended() + record.not_started,
+        record.ended_calls() + record.not_started,
         "every call that was due is counted once: {record:?}"
     );
 }

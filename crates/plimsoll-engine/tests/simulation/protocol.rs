@@ -83,7 +83,7 @@ impl Driver for IdsDriver {
     fn is_draining(&self) -> bool {
         self.draining
     }
-    fn is_exclusive(&self) -> bool {
+    fn carries_one_call_at_a_time(&self) -> bool {
         self.exclusive
     }
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
@@ -96,11 +96,11 @@ impl Driver for IdsDriver {
             self.held.push_back((now + self.held_for, call));
         }
     }
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         self.held.front().map(|(when, _)| *when)
     }
-    fn expire(&mut self, now: Time, out: &mut Vec<u8>, _events: &mut Vec<Event>) {
-        while self.deadline().is_some_and(|when| when <= now) {
+    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, _events: &mut Vec<Event>) {
+        while self.next_timer().is_some_and(|when| when <= now) {
             let (_, call) = self.held.pop_front().unwrap();
             out.extend_from_slice(&call.0.to_be_bytes());
         }

@@ -9,7 +9,7 @@ use super::*;
 /// Answers `limit` calls per connection, then rejects those in flight and all further ones.
 struct RejectingServer {
     limit: u64,
-    taken: BTreeMap<SimulatedPeer, u64>,
+    taken: BTreeMap<SimulatedPeerId, u64>,
     /// Received calls, including rejected ones.
     received: u64,
     then: EchoServer,
@@ -25,12 +25,12 @@ fn rejecting_after(limit: u64) -> RejectingServer {
 }
 
 impl SimulatedServer for RejectingServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -51,7 +51,7 @@ impl SimulatedServer for RejectingServer {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -86,7 +86,7 @@ fn unprocessed_calls_are_retried_once() {
         assert_all_counted(&record);
         let retried = record.measures.counter(Count::CallsRetried);
         assert!(retried > 20, "{arrivals:?}: {retried}");
-        assert_eq!(record.ok(), record.due, "{arrivals:?}: {record:?}");
+        assert_eq!(record.ok_calls(), record.due, "{arrivals:?}: {record:?}");
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
 
         let mut once = load(arrivals, 600.0, 3);
@@ -111,7 +111,7 @@ fn call_is_sent_at_most_twice() {
         );
         assert_all_counted(&record);
         let retried = record.measures.counter(Count::CallsRetried);
-        assert_eq!(record.ok(), 0, "{arrivals:?}");
+        assert_eq!(record.ok_calls(), 0, "{arrivals:?}");
         assert!(
             record.errors() > 0 && retried > 0,
             "{arrivals:?}: {record:?}"
@@ -123,19 +123,19 @@ fn call_is_sent_at_most_twice() {
 
 /// Rejects all calls on every third connection.
 struct ThirdConnectionRejecter {
-    opened: Vec<SimulatedPeer>,
+    opened: Vec<SimulatedPeerId>,
     received: u64,
     then: EchoServer,
 }
 
 impl SimulatedServer for ThirdConnectionRejecter {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(peer);
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -155,7 +155,7 @@ impl SimulatedServer for ThirdConnectionRejecter {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -188,7 +188,7 @@ fn unprocessed_cold_calls_get_new_connection() {
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
         if retry {
             assert!(retried > 5, "{arrivals:?}: {retried}");
-            assert_eq!(record.ok(), record.due, "{arrivals:?}: {record:?}");
+            assert_eq!(record.ok_calls(), record.due, "{arrivals:?}: {record:?}");
         } else {
             assert_eq!(retried, 0, "{arrivals:?}");
             assert!(record.errors() > 5, "{arrivals:?}: {record:?}");
@@ -209,7 +209,7 @@ fn exclusive_connections_are_reused_lifo() {
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 5);
         let (record, _) = run_worker(worker(load, network, 1, protocol), None);
         assert_all_counted(&record);
-        assert_eq!(record.ok(), record.due);
+        assert_eq!(record.ok_calls(), record.due);
         let carrying = server.calls.iter().filter(|calls| **calls > 0).count();
         assert_eq!(carrying, used, "{:?}", server.calls);
     }

@@ -10,10 +10,10 @@ pub(crate) struct EchoServer {
 }
 
 impl SimulatedServer for EchoServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn on_receive(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -33,7 +33,7 @@ impl SimulatedServer for EchoServer {
     }
     fn on_timer(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -53,10 +53,10 @@ pub(crate) struct QueueServer {
 }
 
 impl SimulatedServer for QueueServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn on_receive(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -79,7 +79,7 @@ impl SimulatedServer for QueueServer {
     }
     fn on_timer(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -103,7 +103,7 @@ pub(crate) struct PingFlood {
 }
 
 impl SimulatedServer for PingFlood {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         let mut bytes = GREETING.to_vec();
         bytes.extend(PING.repeat(self.pings));
         actions.push(ServerAction::StopReading);
@@ -114,7 +114,7 @@ impl SimulatedServer for PingFlood {
     }
     fn on_receive(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         bytes: &[u8],
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -133,15 +133,15 @@ impl SimulatedServer for PingFlood {
     }
     fn on_timer(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         _tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
         self.reads = true;
-        actions.push(ServerAction::Read);
+        actions.push(ServerAction::ResumeReading);
     }
-    fn on_client_read(&mut self, _peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, _peer: SimulatedPeerId, bytes: usize) {
         self.taken += bytes;
         if !self.reads {
             self.taken_unread = self.taken;
@@ -167,7 +167,7 @@ pub(crate) struct ClosingServer {
 }
 
 impl SimulatedServer for ClosingServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         actions.push(ServerAction::Send(GREETING.to_vec()));
         match self.how {
@@ -183,7 +183,7 @@ impl SimulatedServer for ClosingServer {
     }
     fn on_receive(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         bytes: &[u8],
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -205,7 +205,7 @@ impl SimulatedServer for ClosingServer {
     }
     fn on_timer(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         _tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -224,7 +224,7 @@ pub(crate) fn echo(delay_ms: u64) -> EchoServer {
 
 /// Counts the calls of each connection, in the order in which they were opened.
 pub(crate) struct CallCounter {
-    pub(crate) opened: Vec<(SimulatedPeer, Time)>,
+    pub(crate) opened: Vec<(SimulatedPeerId, Time)>,
     pub(crate) calls: Vec<u64>,
     pub(crate) then: EchoServer,
 }
@@ -238,13 +238,13 @@ pub(crate) fn counting() -> CallCounter {
 }
 
 impl SimulatedServer for CallCounter {
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened.push((peer, now));
         self.calls.push(0);
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -256,7 +256,7 @@ impl SimulatedServer for CallCounter {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -272,12 +272,12 @@ pub(crate) struct SilentServer {
 }
 
 impl SimulatedServer for SilentServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
     fn on_receive(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         _actions: &mut Vec<ServerAction>,
@@ -291,18 +291,18 @@ impl SimulatedServer for SilentServer {
 /// Announces the end of the first connection with its first call and resets it later; echoes on others.
 pub(crate) struct GoingAwayServer {
     pub(crate) opened: usize,
-    pub(crate) first: Option<SimulatedPeer>,
+    pub(crate) first: Option<SimulatedPeerId>,
     pub(crate) then: EchoServer,
 }
 
 impl SimulatedServer for GoingAwayServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.first.get_or_insert(peer);
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -321,7 +321,7 @@ impl SimulatedServer for GoingAwayServer {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -337,10 +337,10 @@ impl SimulatedServer for GoingAwayServer {
 pub(crate) struct SlowServer(pub(crate) EchoServer);
 
 impl SimulatedServer for SlowServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -353,7 +353,7 @@ impl SimulatedServer for SlowServer {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -366,7 +366,7 @@ impl SimulatedServer for SlowServer {
 pub(crate) struct DyingServer(pub(crate) EchoServer);
 
 impl SimulatedServer for DyingServer {
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         if now >= Time(6_000_000_000) {
             return actions.push(ServerAction::Reset);
         }
@@ -377,7 +377,7 @@ impl SimulatedServer for DyingServer {
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -386,7 +386,7 @@ impl SimulatedServer for DyingServer {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -414,7 +414,7 @@ pub(crate) fn resetting(resets: usize) -> ResettingServer {
 }
 
 impl SimulatedServer for ResettingServer {
-    fn on_open(&mut self, _peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(now);
         if self.opened.len() <= self.resets {
             actions.push(ServerAction::Reset);
@@ -422,7 +422,7 @@ impl SimulatedServer for ResettingServer {
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -431,7 +431,7 @@ impl SimulatedServer for ResettingServer {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,

@@ -48,8 +48,8 @@ fn run_batches(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterv
         let mut worker = worker_with(load, network, 1, Ids::default(), |share| {
             share.keep_requests = true;
         });
-        worker.measure_batches(Some(BatchMeter::default()));
-        worker.establish(&mut control).unwrap();
+        worker.set_batch_meter(Some(BatchMeter::default()));
+        worker.establish_connections(&mut control).unwrap();
         control.start = Some(START);
         worker.run(START, &mut control).unwrap();
     }
@@ -89,9 +89,12 @@ fn closed_loop_calls_stay_within_batches() {
                 assert!(ok > 150, "round {round}: {ok}");
                 calls += ok;
             }
-            let recorded: u64 = total.recorded_stages().map(|(_, stage)| stage.ok()).sum();
+            let recorded: u64 = total
+                .recorded_stages()
+                .map(|(_, stage)| stage.ok_calls())
+                .sum();
             assert_eq!((calls, recorded), (seen, seen));
-            let warm = total.stages[0].as_ref().unwrap().ok();
+            let warm = total.stages[0].as_ref().unwrap().ok_calls();
             assert_eq!(warm, done[1].ok, "the warm-up is one turn");
         }
     }

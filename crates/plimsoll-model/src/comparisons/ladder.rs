@@ -77,7 +77,7 @@ impl SliceThroughput {
     pub fn from_run(run: &Run, limits: &CryptoSpeeds, verified: f64) -> SliceThroughput {
         let total = &run.summary.total;
         let tls = run.header.tls.clone().unwrap_or_default();
-        let warmup = run.header.warmup().as_secs_f64();
+        let warmup = run.header.warmup_length().as_secs_f64();
         let end = run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6;
         let each = |n: u64| n as f64 / total.ok.max(1) as f64;
         let work = CryptoWork {
@@ -100,8 +100,8 @@ impl SliceThroughput {
             bytes_received: total.bytes_received,
             client_cpu_us: cpu(total.client),
             server_cpu_us: cpu(total.server),
-            client_floor_us: limits.client_floor_us(&work),
-            server_floor_us: limits.server_floor_us(&work),
+            client_floor_us: limits.min_client_cpu_us(&work),
+            server_floor_us: limits.min_server_cpu_us(&work),
             suite: (!tls.suite.is_empty()).then_some(tls.suite),
             group: tls.group,
             turns: Vec::new(),
@@ -176,9 +176,10 @@ impl Rung {
         slice::failed_share(ok?, errors)
     }
 
-    /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open connection.
+    /// Returns the bytes that TCP carries for a connection without its calls, and for a call on an open connection.
+    /// `part`: the measurement with one call per connection.
     ///
-    /// Both are computed from two loads that differ in their number of calls per connection.
+    /// Both are computed from two loads that differ in their number of calls per connection: `part` and the main load.
     fn bytes_per_connection_and_call(&self, part: ExtraMeasurement) -> Option<(f64, f64)> {
         let carried =
             |slices: &[SliceResult]| TcpTraffic::sum(slices.iter().filter_map(|s| s.carried));
@@ -213,7 +214,7 @@ impl Rung {
             (LadderMetric::ResumedBytes, _) => self
                 .bytes_per_connection_and_call(ExtraMeasurement::Resumed)
                 .map(|(new, _)| new),
-            (LadderMetric::CallBytes, _) => self
+            (LadderMetric::ToolCallLength, _) => self
                 .bytes_per_connection_and_call(ExtraMeasurement::Connections)
                 .map(|(_, call)| call),
             _ => {
@@ -325,7 +326,10 @@ impl LadderRecord {
                     GateOutcome::Undecided => RunVerdict::Invalid,
                 }),
         );
-        let resolved = self.batches.as_ref().is_none_or(BatchesRecord::is_resolved);
+        let resolved = self
+            .batches
+            .as_ref()
+            .is_none_or(BatchesRecord::has_reached_resolution);
         found.extend((!resolved).then_some(RunVerdict::Invalid));
         [RunVerdict::Fail, RunVerdict::Invalid, RunVerdict::Pass]
             .into_iter()
@@ -344,7 +348,7 @@ impl LadderRecord {
     }
 
     /// Returns the number of reported differences.
-    fn reported_differences(&self) -> usize {
+    fn reported_difference_count(&self) -> usize {
         let measured = LadderMetric::ALL
             .iter()
             // Reports show the memory of proxies, but no difference of it is computed.
@@ -381,7 +385,7 @@ impl LadderRecord {
             .zip(lower.slices_for(metric))
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
-        let alpha = self.slice_alpha() / self.reported_differences().max(1) as f64;
+        let alpha = self.slice_alpha() / self.reported_difference_count().max(1) as f64;
         added(paired_difference(&differences, alpha))
     }
 
@@ -403,7 +407,7 @@ impl LadderRecord {
 
     /// Returns whether `dir` contains a ladder.
     pub fn exists_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE_NAME))
+        input::is_plain_file(&dir.join(FILE_NAME))
     }
 }
 

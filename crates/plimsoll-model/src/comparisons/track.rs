@@ -242,7 +242,7 @@ impl ErrorBudget {
     /// commits. The rest is enough for an equal share in each further comparison of the bisection, and for one more in
     /// case the search takes longer.
     pub fn spend(&mut self, candidates: usize) -> f64 {
-        let share = self.left / f64::from(halvings(candidates) + 1);
+        let share = self.left / f64::from(halving_count(candidates) + 1);
         self.left -= share;
         share
     }
@@ -255,7 +255,7 @@ impl ErrorBudget {
 
 /// Returns how many halvings it takes to find one of `candidates` commits: the base-2 logarithm, rounded up, and at
 /// least one.
-fn halvings(candidates: usize) -> u32 {
+fn halving_count(candidates: usize) -> u32 {
     candidates.max(2).next_power_of_two().trailing_zeros()
 }
 
@@ -350,6 +350,6 @@ impl TrackRecord {
 
     /// Returns whether `dir` contains a record.
     pub fn exists_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE_NAME))
+        input::is_plain_file(&dir.join(FILE_NAME))
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunErr
 /// # Errors
 /// When there is no document, or it was written in another version of the format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
-    let text = input::entry_to_string(path, MAX_DOCUMENT_BYTES)
+    let text = input::untrusted_file_to_string(path, MAX_DOCUMENT_BYTES)
         .map_err(RunError::io(path, "reading it"))?;
     parse(&text, path)
 }

@@ -3,7 +3,7 @@
 //! Invariant: no function blocks forever. Opening a FIFO blocks until another process writes to it, and a device may
 //! have no end. [`open_file`] opens regular files only, for names that a peer sent or this program chose; [`read`] also
 //! accepts a FIFO (such as `<(…)` in a shell) or a terminal, within limits. A folder whose files may come from someone
-//! else is trusted even less: [`open_entry`] does not follow links, and [`read_line`] and [`entry_to_string`] bound
+//! else is trusted even less: [`open_untrusted_file`] does not follow links, and [`read_line`] and [`untrusted_file_to_string`] bound
 //! their memory.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -26,22 +26,22 @@ const MAX_STREAM_BYTES: u64 = 256 << 20;
 /// # Errors
 /// When the file does not exist, or `path` is not a regular file.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    open_regular(path, metadata(path)?.file_type(), 0)
+    open_if_regular(path, metadata(path)?.file_type(), 0)
 }
 
 /// Opens a regular file in a folder that someone else may have written.
 ///
 /// # Errors
 /// Returns the errors of [`open_file`], and one for a link, which could refer to any file of this machine.
-pub fn open_entry(path: &Path) -> io::Result<File> {
+pub fn open_untrusted_file(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path)
         .map_err(simplify_error)?
         .file_type();
-    open_regular(path, kind, libc::O_NOFOLLOW)
+    open_if_regular(path, kind, libc::O_NOFOLLOW)
 }
 
-/// Returns whether [`open_entry`] accepts the path, given read permission.
-pub fn is_entry(path: &Path) -> bool {
+/// Returns whether [`open_untrusted_file`] accepts the path, given read permission.
+pub fn is_plain_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
@@ -73,16 +73,16 @@ pub fn resolve_subfolder(dir: &Path, name: &str) -> io::Result<PathBuf> {
 }
 
 /// Opens `path`, whose file type is `kind`; fails if `kind` is not a regular file.
-fn open_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
+fn open_if_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
     // Opening any other kind of file can block, rewind a tape, or take another reader's data.
-    require_file(kind)?;
+    require_regular_file(kind)?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags)
         .open(path)
         .map_err(simplify_error)?;
     // Check again: the file may have been replaced between the first check and opening it.
-    require_file(file.metadata()?.file_type())?;
+    require_regular_file(file.metadata()?.file_type())?;
     Ok(file)
 }
 
@@ -114,7 +114,7 @@ fn simplify_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), problem)
 }
 
-fn require_file(kind: FileType) -> io::Result<()> {
+fn require_regular_file(kind: FileType) -> io::Result<()> {
     if kind.is_file() {
         Ok(())
     } else {
@@ -158,10 +158,10 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
 /// Reads at most `max_bytes` of text from a file in a folder that someone else may have written.
 ///
 /// # Errors
-/// Returns the errors of [`open_entry`], and one when the file can't be read, is longer, or is not UTF-8.
-pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
+/// Returns the errors of [`open_untrusted_file`], and one when the file can't be read, is longer, or is not UTF-8.
+pub fn untrusted_file_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut content = Vec::new();
-    open_entry(path)?
+    open_untrusted_file(path)?
         .take(max_bytes + 1)
         .read_to_end(&mut content)?;
     if content.len() as u64 > max_bytes {
@@ -389,14 +389,14 @@ mod tests {
         let link = folder.join("link");
         std::os::unix::fs::symlink(&secret, &link).unwrap();
         assert_eq!(
-            open_entry(&link).unwrap_err().to_string(),
+            open_untrusted_file(&link).unwrap_err().to_string(),
             "a link, not a file"
         );
-        let fifo_error = open_entry(&fifo(&folder)).unwrap_err();
+        let fifo_error = open_untrusted_file(&fifo(&folder)).unwrap_err();
         assert_eq!(fifo_error.to_string(), "a FIFO, not a file");
-        assert!(is_entry(&secret) && !is_entry(&link) && !is_entry(&folder));
-        assert_eq!(entry_to_string(&secret, 4).unwrap(), "text");
-        let long = entry_to_string(&secret, 3).unwrap_err();
+        assert!(is_plain_file(&secret) && !is_plain_file(&link) && !is_plain_file(&folder));
+        assert_eq!(untrusted_file_to_string(&secret, 4).unwrap(), "text");
+        let long = untrusted_file_to_string(&secret, 3).unwrap_err();
         assert_eq!(long.to_string(), "it has more than 3 bytes");
     }
 

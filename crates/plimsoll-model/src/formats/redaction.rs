@@ -48,19 +48,19 @@ const SECRET_FIELD_WORDS: [&str; 11] = [
 ];
 
 /// Returns whether the value of a metadata entry of this name must not be written to the run directory.
-pub fn is_secret_name(name: &str) -> bool {
+pub fn is_secret_field_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_FIELD_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Tables of a plan that contain header fields.
-const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
+const HEADER_FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
 
 /// Returns `text` with a star for each byte of a secret in a URL, so that its length is unchanged.
 pub fn mask_urls(text: &str) -> Cow<'_, str> {
-    let mut secrets = find_user_infos(text);
+    let mut secrets = find_userinfo_ranges(text);
     secrets.extend(
-        find_secret_parameters(text)
+        find_secret_parameters_in_text(text)
             .into_iter()
             .map(|(_, value)| value),
     );
@@ -69,9 +69,9 @@ pub fn mask_urls(text: &str) -> Cow<'_, str> {
 
 /// Returns the text of a plan like [`mask_urls`], with stars for the values of secret header fields as well.
 pub fn mask_plan(text: &str) -> Cow<'_, str> {
-    let mut secrets = find_user_infos(text);
+    let mut secrets = find_userinfo_ranges(text);
     secrets.extend(
-        find_secret_parameters(text)
+        find_secret_parameters_in_text(text)
             .into_iter()
             .map(|(_, value)| value),
     );
@@ -85,7 +85,7 @@ pub fn replace_secrets_with_variables(url: &str) -> String {
 }
 
 /// Returns the secrets in a URL's query, each with the variable that [`replace_secrets_with_variables`] writes for it.
-pub fn query_secrets(url: &str) -> Vec<(String, String)> {
+pub fn query_string_secrets(url: &str) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
     secrets.replace_secrets(url);
     secrets.into_variables()
@@ -102,7 +102,7 @@ impl QuerySecrets {
     /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
     pub fn replace_secrets(&mut self, url: &str) -> String {
         let mut hidden = Vec::new();
-        for (name, value) in find_secret_url_parameters(url) {
+        for (name, value) in find_secret_parameters_in_url(url) {
             if variable_name(&url[value.clone()]).is_none() {
                 let variable = self.assign_variable(&url[name], &url[value.clone()]);
                 hidden.push((value, variable));
@@ -151,7 +151,7 @@ pub fn fill_variables(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut text = path.to_owned();
-    for (_, value) in find_secret_url_parameters(path).into_iter().rev() {
+    for (_, value) in find_secret_parameters_in_url(path).into_iter().rev() {
         let Some(name) = variable_name(&path[value.clone()]) else {
             continue;
         };
@@ -163,9 +163,9 @@ pub fn fill_variables(
 }
 
 /// Finds the secret parameters of a single URL, which follow its first `?`.
-fn find_secret_url_parameters(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
+fn find_secret_parameters_in_url(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let query = url.find('?').unwrap_or(url.len());
-    let mut all = find_secret_parameters(url);
+    let mut all = find_secret_parameters_in_text(url);
     all.retain(|(name, _)| name.start > query);
     all
 }
@@ -195,7 +195,7 @@ fn is_url_end(byte: u8) -> bool {
 }
 
 /// Finds the user information of the URLs in `text`: a user, a password, or both.
-fn find_user_infos(text: &str) -> Vec<Range<usize>> {
+fn find_userinfo_ranges(text: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     for (at, scheme_end) in text.match_indices("://") {
         let start = at + scheme_end.len();
@@ -220,7 +220,7 @@ fn find_user_infos(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Finds the query parameters in `text` with secret names. Returns the ranges of name and value.
-fn find_secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
+fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
     for (mark, _) in text.match_indices(['?', '&']) {
@@ -228,7 +228,7 @@ fn find_secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
         let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"_-.%[]".contains(b);
         let name_length = bytes[start..].iter().take_while(|b| is_name(b)).count();
         let name = start..start + name_length;
-        if bytes.get(name.end) != Some(&b'=') || !is_secret_parameter(&text[name.clone()]) {
+        if bytes.get(name.end) != Some(&b'=') || !is_secret_parameter_name(&text[name.clone()]) {
             continue;
         }
         let value = name.end + 1;
@@ -244,7 +244,7 @@ fn find_secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
 }
 
 /// Returns whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` indicates a secret.
-pub fn is_secret_parameter(name: &str) -> bool {
+pub fn is_secret_parameter_name(name: &str) -> bool {
     let mut words = String::new();
     let mut last = ' ';
     for c in name.chars() {
@@ -275,8 +275,8 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
             let name = text.trim_matches(['[', ']', ' ', '\r', '\n']);
             in_fields = name
                 .split('.')
-                .any(|part| FIELD_TABLES.contains(&part.trim()));
-        } else if in_fields || has_field_table(text) {
+                .any(|part| HEADER_FIELD_TABLES.contains(&part.trim()));
+        } else if in_fields || sets_header_fields(text) {
             let is_quote = |c: char| c == '"' || c == '\'';
             let mut at = 0;
             while let Some(found) = line[at..].find('=') {
@@ -295,7 +295,7 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
                     .unwrap_or(line[from..].trim_end().len());
                 at = from + length;
                 // `basic` is not a field's name, but a key in the value of a field: `{ basic = "me:hush" }`.
-                if is_secret_name(name) || name == "basic" {
+                if is_secret_field_name(name) || name == "basic" {
                     all.push(start + from..start + from + length);
                 }
             }
@@ -306,10 +306,10 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
 }
 
 /// Returns whether a line of a plan sets header fields inline: `headers = { … }`, `headers.authorization = …`.
-fn has_field_table(line: &str) -> bool {
+fn sets_header_fields(line: &str) -> bool {
     let key = line.split('=').next().unwrap_or_default();
     key.split('.')
-        .any(|part| FIELD_TABLES.contains(&part.trim()))
+        .any(|part| HEADER_FIELD_TABLES.contains(&part.trim()))
 }
 
 #[cfg(test)]
@@ -361,7 +361,7 @@ mod tests {
                      &token=$PLIMSOLL_QUERY_TOKEN_2&key=$OWN";
         assert_eq!(replace_secrets_with_variables(url), saved);
         assert_eq!(replace_secrets_with_variables(saved), saved);
-        let mut secrets = query_secrets(url);
+        let mut secrets = query_string_secrets(url);
         secrets.push(("OWN".to_owned(), "o".to_owned()));
         let variable = |name: &str| {
             let found = secrets.iter().find(|(known, _)| known == name);

@@ -55,7 +55,7 @@ const SIZE_UNITS: &[(&str, f64)] = &[
 const MAX_PERIOD_NS: f64 = 3_650.0 * 86_400e9;
 
 /// Splits `text` into the leading number (digits, one point, `_` between digits) and the rest.
-fn split_number(text: &str) -> Option<(f64, &str)> {
+fn split_leading_number(text: &str) -> Option<(f64, &str)> {
     let end = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
         .unwrap_or(text.len());
@@ -80,7 +80,7 @@ impl QuantityKind {
     ///
     /// # Errors
     /// When the value is negative.
-    fn trim<'a>(&self, text: &'a str) -> Result<&'a str, String> {
+    fn trim_non_negative<'a>(&self, text: &'a str) -> Result<&'a str, String> {
         match text.trim() {
             text if text.starts_with('-') => Err(format!("`{text}` is negative")),
             text => Ok(text),
@@ -100,7 +100,8 @@ impl QuantityKind {
         end_of_unit: fn(char) -> bool,
         right: &str,
     ) -> Result<(f64, f64, &'a str), String> {
-        let (value, after) = split_number(rest).ok_or_else(|| self.not_a_number_message(whole))?;
+        let (value, after) =
+            split_leading_number(rest).ok_or_else(|| self.not_a_number_message(whole))?;
         let after = after.trim_start();
         let (unit, rest) = after.split_at(after.find(end_of_unit).unwrap_or(after.len()));
         let unit = unit.trim_end();
@@ -160,7 +161,7 @@ impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Period, String> {
-        let text = PERIOD_KIND.trim(text)?;
+        let text = PERIOD_KIND.trim_non_negative(text)?;
         if text.is_empty() {
             return Err(PERIOD_KIND.not_a_number_message(text));
         }
@@ -195,7 +196,7 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rate, String> {
-        let text = RATE_KIND.trim(text)?;
+        let text = RATE_KIND.trim_non_negative(text)?;
         let (value, seconds, _) =
             RATE_KIND.parse_quantity((text, text), |_| false, &format!("\"{text}/s\""))?;
         RATE_KIND.check_limit(value / seconds, text)?;
@@ -227,7 +228,7 @@ pub fn parse_per_second<T: FromStr<Err = String>>(text: &str) -> Result<T, Strin
 }
 
 fn with_default_unit(text: &str, unit: &str) -> String {
-    match split_number(text.trim()) {
+    match split_leading_number(text.trim()) {
         Some((_, "")) => format!("{}{unit}", text.trim()),
         _ => text.to_owned(),
     }
@@ -237,7 +238,7 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ByteSize, String> {
-        let text = SIZE_KIND.trim(text)?;
+        let text = SIZE_KIND.trim_non_negative(text)?;
         let right = format!("\"{text}B\" or \"{text}KiB\"");
         let (value, scale, _) = SIZE_KIND.parse_quantity((text, text), |_| false, &right)?;
         SIZE_KIND.check_limit(value * scale, text)?;

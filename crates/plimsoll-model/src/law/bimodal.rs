@@ -39,6 +39,6 @@ struct BimodalLaw {
 impl DelayLaw for BimodalLaw {
     fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let is_slow = draws.fraction() < self.slow_share;
-        request.after(if is_slow { self.slow } else { self.fast })
+        request.time_after(if is_slow { self.slow } else { self.fast })
     }
 }

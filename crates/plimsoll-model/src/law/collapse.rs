@@ -53,7 +53,7 @@ impl DelayLaw for CollapseLaw {
             .saturating_sub(request.at);
         let is_over = self.in_progress.len() >= self.limit;
         let factor = if is_over { self.factor } else { 1.0 };
-        let leaves = request.after(time as f64 * factor);
+        let leaves = request.time_after(time as f64 * factor);
         self.in_progress.push(Reverse(leaves));
         leaves
     }

@@ -27,6 +27,6 @@ struct ConstantLaw(f64);
 
 impl DelayLaw for ConstantLaw {
     fn answer_time(&mut self, request: LawRequest, _: &mut RequestRng) -> u64 {
-        request.after(self.0)
+        request.time_after(self.0)
     }
 }

@@ -49,6 +49,6 @@ impl DelayLaw for DriftLaw {
             .saturating_sub(request.at);
         let since_first = request.at.saturating_sub(FIRST_ARRIVAL_NS);
         let progress = (since_first as f64 / self.over).min(1.0);
-        request.after(time as f64 * (1.0 + (self.to - 1.0) * progress))
+        request.time_after(time as f64 * (1.0 + (self.to - 1.0) * progress))
     }
 }

@@ -27,6 +27,6 @@ struct ExponentialLaw(f64);
 
 impl DelayLaw for ExponentialLaw {
     fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
-        request.after(self.0 * draws.exponential())
+        request.time_after(self.0 * draws.exponential())
     }
 }

@@ -35,6 +35,6 @@ struct LognormalLaw {
 
 impl DelayLaw for LognormalLaw {
     fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
-        request.after(self.median * (self.sigma * draws.normal()).exp())
+        request.time_after(self.median * (self.sigma * draws.normal()).exp())
     }
 }

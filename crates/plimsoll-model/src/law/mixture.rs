@@ -37,10 +37,11 @@ impl LawSettings for MixtureSettings {
         let mut sum = 0.0;
         for (i, part) in self.parts.into_iter().enumerate() {
             let key = format!("parts[{i}]");
-            sum += checked_number("share", part.share, 0.0, 1.0).map_err(|e| e.within(&key))?;
+            sum += checked_number("share", part.share, 0.0, 1.0)
+                .map_err(|e| e.with_outer_key(&key))?;
             let law = within
                 .build_nested("of", part.of)
-                .map_err(|e| e.within(&key))?;
+                .map_err(|e| e.with_outer_key(&key))?;
             parts.push((sum, law));
         }
         if (sum - 1.0).abs() > 1e-9 {

@@ -40,7 +40,7 @@ pub const MAX_LAW_BYTES: usize = 64 * 1024;
 /// later may have arrived earlier.
 const FIRST_ARRIVAL_NS: u64 = 1 << 42;
 /// Maximum nesting of laws.
-const MAX_DEPTH: u32 = 8;
+const MAX_NESTING_DEPTH: u32 = 8;
 
 /// All laws, in the order in which messages list them.
 static LAWS: [LawEntry; 10] = [
@@ -67,7 +67,7 @@ impl LawError {
     }
 
     /// Prefixes the error with `key`, the key of the outer table.
-    fn within(self, key: &str) -> LawError {
+    fn with_outer_key(self, key: &str) -> LawError {
         LawError(format!("{key}: {}", self.0))
     }
 }
@@ -82,7 +82,7 @@ struct LawRequest {
 
 impl LawRequest {
     /// Returns the time `ns` later; no answer takes longer than [`MAX_DELAY`].
-    fn after(self, ns: f64) -> u64 {
+    fn time_after(self, ns: f64) -> u64 {
         let longest = MAX_DELAY.as_nanos() as f64;
         // The cast turns NaN into zero.
         self.at.saturating_add(ns.min(longest).round() as u64)
@@ -124,11 +124,11 @@ impl LawContext {
             depth: self.depth + 1,
             ..*self
         };
-        if within.depth > MAX_DEPTH {
-            let problem = format!("laws nested more than {MAX_DEPTH} deep");
+        if within.depth > MAX_NESTING_DEPTH {
+            let problem = format!("laws nested more than {MAX_NESTING_DEPTH} deep");
             return Err(LawError::new(problem));
         }
-        parse_table(table, &within).map_err(|e| e.within(key))
+        parse_table(table, &within).map_err(|e| e.with_outer_key(key))
     }
 }
 

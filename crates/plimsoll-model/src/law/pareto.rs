@@ -44,6 +44,6 @@ struct ParetoLaw {
 impl DelayLaw for ParetoLaw {
     fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let time = self.min * (draws.exponential() / self.alpha).exp();
-        request.after(time.min(self.max))
+        request.time_after(time.min(self.max))
     }
 }

@@ -52,7 +52,7 @@ struct StallsLaw {
 
 impl StallsLaw {
     /// Draws stalls until one starts after `at`.
-    fn draw_until(&mut self, at: u64) {
+    fn draw_stalls_until(&mut self, at: u64) {
         while self.stalls.last().is_none_or(|(begins, _)| *begins <= at) {
             let end = self.stalls.last().map_or(FIRST_ARRIVAL_NS, |(_, end)| *end);
             // A gap of at least a nanosecond makes the loop terminate.
@@ -70,7 +70,7 @@ impl StallsLaw {
 impl DelayLaw for StallsLaw {
     fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let due = self.of.answer_time(request, draws);
-        self.draw_until(due);
+        self.draw_stalls_until(due);
         let before = self.stalls.partition_point(|(begins, _)| *begins <= due);
         match before.checked_sub(1).map(|last| self.stalls[last]) {
             Some((_, end)) => due.max(end),

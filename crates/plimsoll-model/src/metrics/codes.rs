@@ -6,7 +6,7 @@
 
 /// Returns the position of `wanted` among `codes`. It is a `const fn`, for use in constants. A code that does not exist
 /// is a compile error.
-pub(crate) const fn position(codes: &[&str], wanted: &str) -> usize {
+pub(crate) const fn code_position(codes: &[&str], wanted: &str) -> usize {
     let mut place = 0;
     while place < codes.len() {
         let (code, wanted) = (codes[place].as_bytes(), wanted.as_bytes());
@@ -59,7 +59,7 @@ macro_rules! codes {
             /// # Panics
             /// If the code does not exist; in a constant this is a compile error.
             pub const fn $coded(code: &str) -> $kind {
-                $kind($crate::metrics::codes::position($kind::CODES, code) as u8)
+                $kind($crate::metrics::codes::code_position($kind::CODES, code) as u8)
             }
 
             /// Returns the value of this code, if it exists.

@@ -117,7 +117,7 @@ impl TimeMeasure {
 
 /// The protocol's own measurements of one call. Zeros are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "ByName", from = "ByName")]
+#[serde(into = "NamedMeasures", from = "NamedMeasures")]
 pub struct CallMeasures {
     /// Counters, each at most once.
     pub counts: Vec<(Count, u64)>,
@@ -149,27 +149,27 @@ impl CallMeasures {
 
 /// The serialised form of [`CallMeasures`], with the names of counters and times as keys.
 #[derive(Serialize, Deserialize)]
-struct ByName {
+struct NamedMeasures {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     times_ns: BTreeMap<String, u64>,
 }
 
-impl From<CallMeasures> for ByName {
-    fn from(measures: CallMeasures) -> ByName {
+impl From<CallMeasures> for NamedMeasures {
+    fn from(measures: CallMeasures) -> NamedMeasures {
         let counts = measures.counts.into_iter();
         let times = measures.times.into_iter();
-        ByName {
+        NamedMeasures {
             counts: counts.map(|(c, n)| (c.key().to_owned(), n)).collect(),
             times_ns: times.map(|(m, ns)| (m.key().to_owned(), ns)).collect(),
         }
     }
 }
 
-impl From<ByName> for CallMeasures {
+impl From<NamedMeasures> for CallMeasures {
     /// Keys that this version does not know were written by a later one and are ignored.
-    fn from(measures: ByName) -> CallMeasures {
+    fn from(measures: NamedMeasures) -> CallMeasures {
         let counts = measures.counts.iter();
         let times = measures.times_ns.iter();
         CallMeasures {

@@ -27,7 +27,7 @@ macro_rules! outcomes {
             $($name $code $text;)*
         }
 
-        const BLAMES: &[Option<FailureSource>] = &[None, $(Some(FailureSource::$blame),)*];
+        const FAILURE_SOURCES: &[Option<FailureSource>] = &[None, $(Some(FailureSource::$blame),)*];
     };
 }
 
@@ -171,7 +171,7 @@ outcomes! {
 impl Outcome {
     /// Returns the source of the failure; `None` for [`Outcome::Ok`].
     pub fn failure_source(self) -> Option<FailureSource> {
-        BLAMES[self.index()]
+        FAILURE_SOURCES[self.index()]
     }
 
     /// Returns whether the call succeeded.

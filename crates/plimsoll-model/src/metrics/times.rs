@@ -42,12 +42,12 @@ impl PackedHistogram {
     fn histogram(&self) -> &Histogram<u64> {
         self.histogram.get_or_init(|| {
             let mut histogram = new_histogram();
-            self.add_to(&mut histogram);
+            self.add_to_histogram(&mut histogram);
             histogram
         })
     }
 
-    fn add_to(&self, histogram: &mut Histogram<u64>) {
+    fn add_to_histogram(&self, histogram: &mut Histogram<u64>) {
         for (ns, n) in &self.buckets {
             histogram.saturating_record_n(*ns, *n);
         }
@@ -107,7 +107,7 @@ impl TimeHistogram {
     fn unpack(&mut self) {
         let mut histogram = new_histogram();
         if let HistogramStorage::Packed(packed) = &self.0 {
-            packed.add_to(&mut histogram);
+            packed.add_to_histogram(&mut histogram);
         }
         self.0 = HistogramStorage::Histogram(histogram);
     }
@@ -121,8 +121,8 @@ impl TimeHistogram {
                 .for_each(|bucket| visit(bucket.value_iterated_to(), bucket.count_at_value())),
             HistogramStorage::Packed(packed) => {
                 // The packed value of a bucket is converted to the greatest value in it, which a histogram reports.
-                static LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
-                let layout = LAYOUT.get_or_init(new_histogram);
+                static BUCKET_LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
+                let layout = BUCKET_LAYOUT.get_or_init(new_histogram);
                 let buckets = packed.buckets.iter();
                 buckets.for_each(|(ns, n)| visit(layout.highest_equivalent(*ns), *n));
             }
@@ -169,7 +169,7 @@ impl TimeHistogram {
             {
                 **ours = ours.merged_with(theirs);
             }
-            (_, HistogramStorage::Packed(theirs)) => theirs.add_to(self.histogram_mut()),
+            (_, HistogramStorage::Packed(theirs)) => theirs.add_to_histogram(self.histogram_mut()),
             (_, HistogramStorage::Histogram(theirs)) if theirs.is_empty() => {}
             (_, HistogramStorage::Histogram(theirs)) => self
                 .histogram_mut()

@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::metrics::measure::TimeMeasure;
 use crate::plan::TimeMetric;
 use crate::records::instrument::{
-    LatenessBounds, MAX_UNRECORDED_DELAY_NS, TailCounts, count_beyond, known_lower_bounds,
+    LatenessBounds, MAX_UNRECORDED_DELAY_NS, TailCounts, max_count_beyond_quantile,
+    response_lower_bounds,
 };
 use crate::records::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
 
@@ -65,7 +66,7 @@ impl FailureCounts {
     }
 
     /// Returns the number of failures that can't have been caused by a late generator or by this process itself.
-    pub(super) fn count_certain(
+    pub(super) fn count_external_failures(
         self,
         record: &StageRecord,
         circumstances: &RunCircumstances,
@@ -96,7 +97,10 @@ fn deadline_tolerance_ns(deadline: Duration) -> u64 {
 }
 
 /// Returns the recorded times that an objective limits; `None` where there are none.
-pub(super) fn limited_times(timed: TimeMetric, record: &StageRecord) -> Option<&TimeHistogram> {
+pub(super) fn times_for_objective(
+    timed: TimeMetric,
+    record: &StageRecord,
+) -> Option<&TimeHistogram> {
     let of = |measure| record.measures.times(measure);
     Some(match timed {
         TimeMetric::Response => &record.response,
@@ -123,7 +127,7 @@ pub(super) struct TimeEvidence<'a> {
     /// Lower bounds of the individual times, where they are known.
     least: Option<TailCounts>,
     least_mean_ns: f64,
-    /// The mean of `times`, where these differ from the times of the objective.
+    /// The mean service time, if `times` are service times although the objective limits response times.
     own_mean_ns: Option<f64>,
     /// Times of calls that were cut off; empty where this kind of time does not count failures.
     cut_off: TailCounts,
@@ -140,7 +144,7 @@ impl<'a> TimeEvidence<'a> {
         record: &'a StageRecord,
         circumstances: &RunCircumstances,
     ) -> TimeEvidence<'a> {
-        let counts_failures = timed.counts_failures();
+        let counts_failures = timed.counts_failures_as_slowest();
         let is_queued = circumstances.too_few_connections && timed == TimeMetric::Response;
         let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
             // It is not known how long these failed calls waited for a connection.
@@ -169,12 +173,12 @@ impl<'a> TimeEvidence<'a> {
             timed
         };
         let least = match own {
-            TimeMetric::Response => known_lower_bounds(record),
+            TimeMetric::Response => response_lower_bounds(record),
             _ => None,
         };
         TimeEvidence {
             record,
-            times: limited_times(own, record)
+            times: times_for_objective(own, record)
                 .map(TailCounts::new)
                 .unwrap_or_default(),
             least: least.map(TailCounts::new),
@@ -196,7 +200,7 @@ impl<'a> TimeEvidence<'a> {
 
     /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late. Failed
     /// calls are included if this kind of time counts failures.
-    pub(super) fn count_certainly_over(&self, limit: u64) -> u64 {
+    pub(super) fn min_count_longer_than(&self, limit: u64) -> u64 {
         if self.cannot_blame_target {
             return self.failed.certain;
         }
@@ -251,8 +255,8 @@ impl<'a> TimeEvidence<'a> {
     /// Returns whether the percentile (0–100) certainly exceeds `limit` ns: more calls took longer than the percentile
     /// leaves out.
     pub(super) fn certainly_exceeds(&self, percentile: f64, limit: u64) -> bool {
-        self.count_certainly_over(limit)
-            > count_beyond(percentile / 100.0, self.population_size(limit))
+        self.min_count_longer_than(limit)
+            > max_count_beyond_quantile(percentile / 100.0, self.population_size(limit))
     }
 
     /// Returns the lower end, in nanoseconds, of a percentile's instrument interval ([`crate::records::instrument`]).
@@ -279,7 +283,12 @@ impl<'a> TimeEvidence<'a> {
         mean_ns: f64,
         circumstances: &RunCircumstances,
     ) -> f64 {
-        if self.counts_failures && self.failed.count_certain(self.record, circumstances) > 0 {
+        if self.counts_failures
+            && self
+                .failed
+                .count_external_failures(self.record, circumstances)
+                > 0
+        {
             return f64::INFINITY;
         }
         if circumstances.is_short_of_resources || circumstances.not_resumed || !mean_ns.is_finite()
@@ -327,12 +336,12 @@ pub(super) fn max_rate_loss(record: &StageRecord) -> f64 {
     /// Pauses up to this length are ignored, because the generator makes up for them.
     const MIN_RECORDED_PAUSE_NS: u64 = 1_000_000;
     LatenessBounds::from_record(record).count_longer_than(MIN_RECORDED_PAUSE_NS) as f64
-        / record.ended().max(1) as f64
+        / record.ended_calls().max(1) as f64
 }
 
 /// Returns an upper bound of the time that the generator may have added to a mean, in nanoseconds.
 pub(super) fn max_mean_error_ns(record: &StageRecord) -> f64 {
-    LatenessBounds::from_record(record).sum_ns() / record.ok().max(1) as f64
+    LatenessBounds::from_record(record).sum_ns() / record.ok_calls().max(1) as f64
 }
 
 #[cfg(test)]
@@ -348,7 +357,7 @@ mod tests {
             ..RunCircumstances::default()
         };
         TimeEvidence::new(TimeMetric::Response, record, &circumstances)
-            .count_certainly_over(limit_ms * MS)
+            .min_count_longer_than(limit_ms * MS)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {
@@ -441,8 +450,8 @@ mod tests {
             };
             let evidence = TimeEvidence::new(timed, &queued, &circumstances);
             (
-                evidence.count_certainly_over(20 * MS),
-                evidence.count_certainly_over(3 * MS),
+                evidence.min_count_longer_than(20 * MS),
+                evidence.min_count_longer_than(3 * MS),
             )
         };
         assert_eq!(evidence(false, TimeMetric::Response), (1_040, 1_040));

@@ -1,16 +1,16 @@
 //! Detects, during a run, that an objective can no longer be met.
 
 use super::ObjectiveInputs;
-use super::blame::{self, FailureCounts, RunCircumstances, TimeEvidence, limited_times};
+use super::blame::{self, FailureCounts, RunCircumstances, TimeEvidence, times_for_objective};
 use crate::plan::{Metric, Objective, Statistic, TimeMetric};
-use crate::records::instrument::count_beyond;
+use crate::records::instrument::max_count_beyond_quantile;
 use crate::records::record::{StageRecord, TimeHistogram};
 
 /// The end of the reason that is recorded for a run that was stopped because an objective can no longer be met.
 pub const OBJECTIVE_LOST_SUFFIX: &str = "can no longer be met";
 
-/// A function that returns the number of calls that the whole run (`None`) or its stage of this name will have, where
-/// the number is known in advance.
+/// A function that returns how many calls a stage will have, given the stage's name, or how many the whole run will
+/// have, given `None`. It returns `None` if the number is not known in advance.
 pub type ExpectedCalls<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
 /// Returns the first of `objectives` that can no longer be met, given the values that were `measured` so far. That is
@@ -38,9 +38,9 @@ fn is_lost(
     expected: u64,
     circumstances: &RunCircumstances,
 ) -> bool {
-    let most = expected.max(record.ended());
+    let most = expected.max(record.ended_calls());
     let all = most as f64;
-    let failed = FailureCounts::from_record(record).count_certain(record, circumstances);
+    let failed = FailureCounts::from_record(record).count_external_failures(record, circumstances);
     let evidence = |timed| TimeEvidence::new(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
@@ -58,14 +58,14 @@ fn is_lost(
     };
     match statistic {
         Statistic::Percentile(p) => {
-            let slow = evidence(timed).count_certainly_over(objective.limit as u64);
-            slow > count_beyond(p / 100.0, most)
+            let slow = evidence(timed).min_count_longer_than(objective.limit as u64);
+            slow > max_count_beyond_quantile(p / 100.0, most)
         }
         Statistic::Mean => {
-            let histogram = limited_times(timed, record).and_then(TimeHistogram::histogram);
+            let histogram = times_for_objective(timed, record).and_then(TimeHistogram::histogram);
             let sum = histogram.map_or(0.0, |h| h.mean() * h.len() as f64);
-            let own = sum - blame::max_mean_error_ns(record) * record.ok() as f64;
-            timed.counts_failures() && failed > 0 || own > objective.limit * all
+            let own = sum - blame::max_mean_error_ns(record) * record.ok_calls() as f64;
+            timed.counts_failures_as_slowest() && failed > 0 || own > objective.limit * all
         }
     }
 }

@@ -302,11 +302,11 @@ fn step_objectives_judge_only_their_step() {
 
 #[test]
 fn failed_users_are_judged_by_certain_failures() {
-    let judged = |failed_users, certain, local| {
+    let judged = |failed_user_count, certain, local| {
         let mut r = record(1_000, 0, certain);
         r.outcomes.add(Outcome::NoPorts, local);
-        r.measures.add(Count::UsersOk, 100 - failed_users);
-        r.measures.add(Count::UsersFailed, failed_users);
+        r.measures.add(Count::UsersOk, 100 - failed_user_count);
+        r.measures.add(Count::UsersFailed, failed_user_count);
         let judged = judge_objectives(
             &objectives(&[("users_failed", "< 5%")]),
             &measured(r),

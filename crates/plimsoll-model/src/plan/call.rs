@@ -7,23 +7,25 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{Metric, Target, TlsPlan, TokenCounter};
-use crate::rows::template::{FieldSource, LiveValue, MetadataField, TraceIds, Variation};
+use crate::rows::template::{
+    CommandOutput, FieldSource, MetadataField, TraceIds, VariationSettings,
+};
 
 /// One kind of call. The implementation contains everything that is specific to its protocol.
 pub trait Call: DynEq + fmt::Debug + Send + Sync {
     /// Returns the protocol's name and the name of the call: a method or a path.
-    fn names(&self) -> (&'static str, Cow<'_, str>);
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>);
 
     /// Returns the name of a run where the plan gives none.
     fn short_name(&self) -> Cow<'_, str> {
-        match self.names().1 {
+        match self.protocol_and_call_name().1 {
             Cow::Borrowed(name) => last_segment(name).into(),
             Cow::Owned(name) => last_segment(&name).to_owned().into(),
         }
     }
 
     /// Returns a fixed name for runs whose plan gives none; `None`: the short name and the kind of load are used.
-    fn run_name(&self) -> Option<&'static str> {
+    fn fixed_run_name(&self) -> Option<&'static str> {
         None
     }
 
@@ -53,18 +55,18 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
     }
 
     /// Returns the settings that make calls differ from each other; `None`: all calls are the same.
-    fn variation(&self) -> Option<&Variation> {
+    fn variation_settings(&self) -> Option<&VariationSettings> {
         None
     }
 
     /// Returns the header fields or metadata: those that are the same for every call, and those that vary.
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&[], &[])
     }
 
     /// Returns the secrets in the query strings of requests, each with the name of the environment variable that
     /// replaces it in a saved plan.
-    fn query_secrets(&self) -> Vec<(String, String)> {
+    fn query_string_secrets(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
@@ -94,7 +96,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns [`Call::second_target`] mutably, so that resolving can give it addresses and a proxy.
+    /// Returns [`Call::second_target`] mutably, so that its resolved addresses and its proxy can be filled in.
     fn second_target_mut(&mut self) -> Option<&mut Target> {
         None
     }
@@ -129,12 +131,12 @@ impl CallPlan {
     }
 
     /// Returns the values that a command refreshes during the run.
-    pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
-        let (_, varying) = self.fields();
+    pub fn command_outputs(&self) -> Vec<Arc<CommandOutput>> {
+        let (_, varying) = self.header_fields();
         let sources = varying.iter();
         let sources = sources.filter_map(|field| Some(&field.template.sole_field()?.source));
         let live = sources.filter_map(|source| match source {
-            FieldSource::Live(value) => Some(Arc::clone(value)),
+            FieldSource::CommandOutput(value) => Some(Arc::clone(value)),
             _ => None,
         });
         live.collect()

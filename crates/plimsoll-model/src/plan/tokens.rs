@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::{Metric, TimeMetric};
 
 /// A function that returns the number of tokens of a text; `None`: it can't be tokenized.
-type CountFn = dyn Fn(&str) -> Option<u64> + Send + Sync;
+type TokenCountFn = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
 /// A loaded tokenizer file. Protocols whose calls have tokens load the file, because this crate contains no tokenizer.
 #[derive(Clone)]
 pub struct TokenCounter {
     path: PathBuf,
-    count: Arc<CountFn>,
+    count: Arc<TokenCountFn>,
 }
 
 impl TokenCounter {

@@ -11,11 +11,11 @@
 use crate::records::record::{StageRecord, TimeHistogram};
 
 /// Number of values of lateness that are tried per octave (from a value to its double).
-const STEPS_PER_OCTAVE: u32 = 6;
+const LATENESS_STEPS_PER_OCTAVE: u32 = 6;
 /// The smallest lateness above 0 that is tried, in nanoseconds.
 const MIN_LATENESS_NS: u64 = 1_000;
-/// Number of steps in which a lateness is split between sending and reading.
-const SPLIT_PARTS: u64 = 8;
+/// Number of equal steps into which a lateness is divided to try each split between sending and reading.
+const LATENESS_SPLIT_STEPS: u64 = 8;
 
 /// The longest delay in reading an answer that can go unrecorded, in nanoseconds: a wait and the work after it, each
 /// too short to count as a pause. Lower bounds that were recorded for each call already allow for this delay; it is
@@ -23,7 +23,7 @@ const SPLIT_PARTS: u64 = 8;
 pub(crate) const MAX_UNRECORDED_DELAY_NS: u64 = 2_000_000;
 
 /// Returns how many of `n` times may be longer than their quantile `p` (0–1).
-pub(crate) fn count_beyond(p: f64, n: u64) -> u64 {
+pub(crate) fn max_count_beyond_quantile(p: f64, n: u64) -> u64 {
     // The factor corrects a product that floating-point rounding put just above a whole number.
     let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
     n - within.min(n)
@@ -113,7 +113,7 @@ impl LatenessBounds {
         let exact = [0, sent.max(), read.max(), longest];
         let mut steps: Vec<(u64, u64)> = lateness_values_up_to(longest)
             .chain(exact)
-            .map(|length| (length, count_lengthened(&sent, &read, length)))
+            .map(|length| (length, max_lengthened_count(&sent, &read, length)))
             .collect();
         steps.sort_unstable();
         LatenessBounds {
@@ -186,21 +186,23 @@ impl LatenessBounds {
     }
 }
 
-/// Returns the values of lateness to try, in nanoseconds: [`STEPS_PER_OCTAVE`] in each octave, ending with the first
+/// Returns the values of lateness to try, in nanoseconds: [`LATENESS_STEPS_PER_OCTAVE`] in each octave, ending with the first
 /// one above `longest`.
 fn lateness_values_up_to(longest: u64) -> impl Iterator<Item = u64> {
     let octaves = (MIN_LATENESS_NS.max(longest) / MIN_LATENESS_NS).ilog2() + 2;
-    (0..octaves * STEPS_PER_OCTAVE)
-        .map(|n| MIN_LATENESS_NS as f64 * (f64::from(n) / f64::from(STEPS_PER_OCTAVE)).exp2())
+    (0..octaves * LATENESS_STEPS_PER_OCTAVE)
+        .map(|n| {
+            MIN_LATENESS_NS as f64 * (f64::from(n) / f64::from(LATENESS_STEPS_PER_OCTAVE)).exp2()
+        })
         .map(|ns| ns as u64)
 }
 
 /// Returns how many calls sending and reading together can have lengthened by more than `length`: however `length` is
 /// split between the two, at least one of them exceeded its part.
-fn count_lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
+fn max_lengthened_count(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
     // Lateness of sending beyond this is due to a pause, which the lateness of reading already counts.
     const MIN_PAUSE_NS: u64 = 1_000_000;
-    let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
+    let parts = (0..=LATENESS_SPLIT_STEPS).map(|part| length / LATENESS_SPLIT_STEPS * part);
     parts
         .chain([length, length.min(MIN_PAUSE_NS)])
         .map(|of_sending| {
@@ -237,7 +239,7 @@ impl<'a> LowerBounds<'a> {
         lateness: &'a LatenessBounds,
     ) -> LowerBounds<'a> {
         let least =
-            known_lower_bounds(record).map(|times| (TailCounts::new(times), mean_ns(times)));
+            response_lower_bounds(record).map(|times| (TailCounts::new(times), mean_ns(times)));
         LowerBounds {
             individual_bounds: least,
             ..LowerBounds::new(&record.response, lateness)
@@ -246,7 +248,7 @@ impl<'a> LowerBounds<'a> {
 
     /// Returns the lower bound of the quantile `p` (0–1), in nanoseconds.
     pub fn quantile(&self, p: f64) -> u64 {
-        self.lower_bound_exceeded_by_at_most(count_beyond(p, self.tail.len))
+        self.lower_bound_exceeded_by_at_most(max_count_beyond_quantile(p, self.tail.len))
     }
 
     /// Returns the lower bound of the largest time, in nanoseconds.
@@ -280,7 +282,7 @@ fn mean_ns(times: &TimeHistogram) -> f64 {
 }
 
 /// Returns the lower bounds of the individual response times; `None` if not all of them are known.
-pub(crate) fn known_lower_bounds(record: &StageRecord) -> Option<&TimeHistogram> {
+pub(crate) fn response_lower_bounds(record: &StageRecord) -> Option<&TimeHistogram> {
     let least = &record.response_low;
     (!least.is_empty() && least.len() == record.response.len()).then_some(least)
 }

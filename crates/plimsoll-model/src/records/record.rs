@@ -22,7 +22,7 @@ mod tokens;
 mod traced_call;
 
 pub use crate::metrics::times::{MAX_TIME_NS, SIGNIFICANT_DIGITS, TimeHistogram};
-pub use addresses::{AddressCounts, AddressTally};
+pub use addresses::{AddressCounts, WorkerAddressCounts};
 pub use batch_start::{BatchStart, BatchTotals};
 pub use failure_details::{FailureDetail, MAX_DETAILS_PER_OUTCOME};
 pub(crate) use failure_details::{add_detail, merge_details};
@@ -182,7 +182,7 @@ impl StageRecord {
 
     /// Counts a call whose [three times are equal](CallSample::has_equal_times).
     #[inline]
-    pub(crate) fn add_single_time_call(&mut self, s: &CallSample) {
+    pub(crate) fn add_call_with_equal_times(&mut self, s: &CallSample) {
         self.count_call(s);
         self.one_times.record(s.response_ns());
     }
@@ -245,22 +245,22 @@ impl StageRecord {
     }
 
     /// Returns the number of calls that ended ok.
-    pub fn ok(&self) -> u64 {
+    pub fn ok_calls(&self) -> u64 {
         self.outcomes.get(Outcome::Ok)
     }
 
     /// Returns the number of calls that ended, with or without an error.
-    pub fn ended(&self) -> u64 {
+    pub fn ended_calls(&self) -> u64 {
         self.outcomes.total()
     }
 
     /// Returns the number of calls that ended with an error.
     pub fn errors(&self) -> u64 {
-        self.ended() - self.ok() - self.calls_cut_off()
+        self.ended_calls() - self.ok_calls() - self.cut_off_call_count()
     }
 
     /// Returns the number of calls that were sent, and abandoned because the run ended.
-    pub fn calls_cut_off(&self) -> u64 {
+    pub fn cut_off_call_count(&self) -> u64 {
         let given_up = self.outcomes.iter().filter(|(o, _)| o.is_abandoned());
         given_up.map(|(_, n)| n).sum()
     }
@@ -268,7 +268,7 @@ impl StageRecord {
     /// Returns the number of calls that were abandoned because the run ended or the generator noticed them too late,
     /// which is not the target's fault.
     pub fn abandoned_calls(&self) -> u64 {
-        self.not_started + self.calls_cut_off()
+        self.not_started + self.cut_off_call_count()
     }
 
     /// Adds the counts of `other`.
@@ -346,7 +346,7 @@ impl StageRecord {
         self.due == 0
             && self.not_started == 0
             && self.late == 0
-            && self.ended() == 0
+            && self.ended_calls() == 0
             && self.connections_full == 0
             && self.connections_resumed == 0
             && self.connections_lost == 0
@@ -371,12 +371,14 @@ pub struct RequestRecord {
     #[serde(flatten)]
     pub phases: Option<ConnectPhases>,
     /// Measures that only some protocols have.
-    #[serde(flatten, deserialize_with = "measured")]
+    #[serde(flatten, deserialize_with = "deserialize_measures")]
     pub measures: Option<Box<CallMeasures>>,
 }
 
 /// Deserialises the measures of a call; `None` for the many calls that have none.
-fn measured<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<CallMeasures>>, D::Error> {
+fn deserialize_measures<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Box<CallMeasures>>, D::Error> {
     let measures = CallMeasures::deserialize(from)?;
     Ok((measures != CallMeasures::default()).then(|| Box::new(measures)))
 }
@@ -406,7 +408,7 @@ pub struct RecordedInterval {
     /// One record per call, where calls are recorded.
     pub requests: Vec<RequestRecord>,
     /// A worker's counts for each address, indexed by the number of the address.
-    pub addresses: Vec<AddressTally>,
+    pub addresses: Vec<WorkerAddressCounts>,
     /// The texts of a worker's answers whose tokens have not been counted yet, with the numbers of their stages.
     pub texts: Vec<(u8, String)>,
     /// One entry for each batch, where the load runs in batches and CPU clocks are read.
@@ -467,7 +469,9 @@ impl RecordedInterval {
         self.requests.clear();
         self.texts.clear();
         self.turns.clear();
-        self.addresses.iter_mut().for_each(AddressTally::clear);
+        self.addresses
+            .iter_mut()
+            .for_each(WorkerAddressCounts::clear);
     }
 
     /// Returns whether nothing was recorded.
@@ -477,7 +481,7 @@ impl RecordedInterval {
             && self.requests.is_empty()
             && self.texts.is_empty()
             && self.turns.is_empty()
-            && self.addresses.iter().all(AddressTally::is_empty)
+            && self.addresses.iter().all(WorkerAddressCounts::is_empty)
     }
 }
 

@@ -6,16 +6,16 @@
 
 use crate::metrics::measure::{CallMeasures, Count, TimeMeasure};
 use crate::records::record::{
-    AddressCounts, AddressTally, BatchStart, CallSampler, FailureDetail, MAX_DETAILS_PER_OUTCOME,
+    AddressCounts, BatchStart, CallSampler, FailureDetail, MAX_DETAILS_PER_OUTCOME,
     RecordedInterval, RequestRecord, SampledCall, SpanFacts, StageRecord, StepRecord, TracedCall,
-    add_detail,
+    WorkerAddressCounts, add_detail,
 };
 use crate::rows::template::TraceIds;
 use crate::{CallSample, ConnectPhases, Outcome, Time};
 
 /// The connection and trace number of a call's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestCarrier {
+pub struct RequestContext {
     /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
     /// The number from which the request's trace ids are generated, if the request carries several calls (the upgrade
@@ -45,7 +45,7 @@ impl CallTracing {
         &self,
         s: &CallSample,
         phases: Option<&ConnectPhases>,
-        carried: RequestCarrier,
+        carried: RequestContext,
     ) -> TracedCall {
         let trace_number = carried.shared_trace_number.unwrap_or(s.number);
         let sent_id = self.ids.span_id(trace_number);
@@ -133,10 +133,10 @@ impl Recorder {
 
     /// Records the end of a call on a shared connection.
     #[inline]
-    pub fn record_sent_call(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
+    pub fn record_sent_call(&mut self, s: &CallSample, carried: Option<RequestContext>) {
         let record = self.current.stage_mut(s.stage);
         if s.has_equal_times() {
-            record.add_single_time_call(s);
+            record.add_call_with_equal_times(s);
         } else {
             record.add_call(s);
         }
@@ -148,12 +148,12 @@ impl Recorder {
 
     /// Like [`Recorder::record_sent_call`], with the protocol's measures of the call. They are stored in the call's log
     /// entry and not added to the stage's totals.
-    pub fn record_measured_call(
+    pub fn record_call_with_measures(
         &mut self,
         s: &CallSample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
-        carried: Option<RequestCarrier>,
+        carried: Option<RequestContext>,
     ) {
         self.current.stage_mut(s.stage).add_call(s);
         if self.needs_calls {
@@ -163,11 +163,11 @@ impl Recorder {
     }
 
     /// Counts a call of a journey's step as due. `names`: the names of all steps of the journey.
-    pub fn count_step_due(&mut self, stage: u8, step: usize, names: &[String]) {
+    pub fn count_due_step_call(&mut self, stage: u8, step: usize, names: &[String]) {
         self.step_record(stage, step, names).due += 1;
     }
 
-    /// Records the end of a call for its step of a journey, in addition to [`Recorder::record_measured_call`].
+    /// Records the end of a call for its step of a journey, in addition to [`Recorder::record_call_with_measures`].
     pub fn record_step_call(&mut self, sample: &CallSample, step: usize, names: &[String]) {
         self.step_record(sample.stage, step, names).add_call(sample);
     }
@@ -192,7 +192,7 @@ impl Recorder {
         &mut self,
         s: &CallSample,
         phases: Option<&ConnectPhases>,
-        carried: Option<RequestCarrier>,
+        carried: Option<RequestContext>,
     ) {
         let (Some(tracing), Some(carried)) = (&mut self.tracing, carried) else {
             return;
@@ -235,7 +235,7 @@ impl Recorder {
         &mut self,
         s: &CallSample,
         p: &ConnectPhases,
-        carried: Option<RequestCarrier>,
+        carried: Option<RequestContext>,
     ) {
         self.current.stage_mut(s.stage).add_cold_call(s, p);
         if self.needs_calls {
@@ -248,7 +248,7 @@ impl Recorder {
     pub fn running_totals(&self) -> (u64, u64) {
         let recorded = self.current.recorded_stages();
         recorded.fold(self.totals_taken, |(ok, bytes), (_, stage)| {
-            (ok + stage.ok(), bytes + stage.bytes_received)
+            (ok + stage.ok_calls(), bytes + stage.bytes_received)
         })
     }
 
@@ -274,7 +274,7 @@ impl Recorder {
         let tallies = &mut self.current.addresses;
         let number = tallies.iter().position(|tally| *tally.address == *address);
         let number = number.unwrap_or_else(|| {
-            tallies.push(AddressTally::new(address.into(), self.stages));
+            tallies.push(WorkerAddressCounts::new(address.into(), self.stages));
             tallies.len() - 1
         });
         number as u32
@@ -288,7 +288,7 @@ impl Recorder {
 
     /// Counts the end of a call on a connection to the address; an address without a number is ignored.
     #[inline]
-    pub fn count_call_at(&mut self, address: u32, stage: u8, outcome: Outcome) {
+    pub fn count_call_at_address(&mut self, address: u32, stage: u8, outcome: Outcome) {
         if let Some(counts) = self.address_counts(address, stage) {
             counts.calls += 1;
             counts.errors += u64::from(outcome.is_error());
@@ -296,14 +296,14 @@ impl Recorder {
     }
 
     /// Counts an established connection to the address.
-    pub fn count_connection_at(&mut self, address: u32, stage: u8) {
+    pub fn count_connection_to_address(&mut self, address: u32, stage: u8) {
         if let Some(counts) = self.address_counts(address, stage) {
             counts.connections += 1;
         }
     }
 
     /// Counts a connection to the address that failed, or that lost the race against another address.
-    pub fn count_connect_failure_at(&mut self, address: u32, stage: u8) {
+    pub fn count_connect_failure_to_address(&mut self, address: u32, stage: u8) {
         if let Some(counts) = self.address_counts(address, stage) {
             counts.connect_failures += 1;
         }
@@ -318,12 +318,12 @@ impl Recorder {
     /// Records the lower bound `ns` of the response time of a call that ended ok, without the delay that the generator
     /// can have added.
     #[inline]
-    pub fn record_response_low(&mut self, stage: u8, ns: u64) {
+    pub fn record_response_lower_bound(&mut self, stage: u8, ns: u64) {
         self.current.stage_mut(stage).response_low.record(ns);
     }
 
     /// Records that the run ended with an unsent call that had been due for `ns` nanoseconds.
-    pub fn record_cut_off(&mut self, stage: u8, ns: u64) {
+    pub fn record_cut_off_call(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.not_started += 1;
         record.cut_off.record(ns);
@@ -354,25 +354,25 @@ impl Recorder {
     }
 
     /// Stores an answer whose tokens are to be counted.
-    pub fn push_text(&mut self, stage: u8, text: String) {
+    pub fn push_answer_text(&mut self, stage: u8, text: String) {
         self.current.texts.push((stage, text));
     }
 
     /// Adds `n` to a counter that only some protocols have.
     #[inline]
-    pub fn add_count(&mut self, stage: u8, count: Count, n: u64) {
+    pub fn add_protocol_count(&mut self, stage: u8, count: Count, n: u64) {
         self.current.stage_mut(stage).measures.add(count, n);
     }
 
     /// Records a time, in nanoseconds, that only some protocols have.
     #[inline]
-    pub fn record_time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
+    pub fn record_protocol_time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.measures.record(measure, ns);
     }
 
     /// Records the text of a failure. The first few distinct texts of each outcome are kept.
-    pub fn add_detail(&mut self, outcome: Outcome, text: &str) {
+    pub fn add_failure_detail(&mut self, outcome: Outcome, text: &str) {
         let enough = |detail: &&FailureDetail| detail.code == outcome;
         if self.known_details.iter().filter(enough).count() < MAX_DETAILS_PER_OUTCOME
             && add_detail(&mut self.known_details, outcome, text)
@@ -393,7 +393,7 @@ impl Recorder {
         }
         // Addresses keep their numbers, so the next interval needs a tally for each of them.
         for tally in &self.current.addresses[next.addresses.len()..] {
-            let tally = AddressTally::new(tally.address.clone(), self.stages);
+            let tally = WorkerAddressCounts::new(tally.address.clone(), self.stages);
             next.addresses.push(tally);
         }
         std::mem::replace(&mut self.current, next)

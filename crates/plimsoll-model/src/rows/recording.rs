@@ -72,7 +72,7 @@ const ROWS_PER_BLOCK: u64 = 64;
 
 /// The settings by which a file of arrivals is read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RecordingRequest {
+pub struct RecordingOptions {
     /// The path of the file.
     pub file: PathBuf,
     /// The format; `None`: it is detected.
@@ -167,7 +167,7 @@ impl Recording {
 
     /// Returns an upper bound of the arrivals within any second. `repeats`: the recording starts again at its end, and
     /// seconds that contain its end and its start are included.
-    pub fn max_per_second(&self, repeats: bool) -> u64 {
+    pub fn max_arrivals_per_second(&self, repeats: bool) -> u64 {
         const SECOND_NS: u64 = 1_000_000_000;
         if repeats && self.end_ns() < SECOND_NS {
             let rounds = SECOND_NS / self.end_ns().max(1) + 2;
@@ -175,7 +175,7 @@ impl Recording {
         }
         let at = |cursor: &mut RecordingCursor, number: u64| {
             let round = number / self.count();
-            let time = cursor.time(number % self.count())?;
+            let time = cursor.arrival_time_ns(number % self.count())?;
             (round == 0 || repeats)
                 .then(|| round.saturating_mul(self.end_ns()).saturating_add(time))
         };
@@ -255,7 +255,7 @@ impl Recording {
     }
 
     /// Returns why arrivals or rows are missing, if their temporary file can no longer be read.
-    pub fn find_loss(&self) -> Option<String> {
+    pub fn missing_data_reason(&self) -> Option<String> {
         let inner = &self.inner;
         let rows = inner.rows.as_ref();
         let is_lost = inner.is_lost.load(Ordering::Relaxed)
@@ -290,7 +290,7 @@ pub(crate) struct RecordingCursor {
 impl RecordingCursor {
     /// Returns when arrival `number` is due, in nanoseconds since the load's start; `None` after the last.
     #[inline]
-    pub(crate) fn time(&mut self, number: u64) -> Option<u64> {
+    pub(crate) fn arrival_time_ns(&mut self, number: u64) -> Option<u64> {
         let place = number.wrapping_sub(self.first);
         match self.times.get(usize::try_from(place).unwrap_or(usize::MAX)) {
             Some(time) => Some(*time),
@@ -371,7 +371,7 @@ impl RecordedRows {
     }
 
     /// Returns the names of the columns, in order.
-    pub fn names(&self) -> &[String] {
+    pub fn column_names(&self) -> &[String] {
         &self.names
     }
 
@@ -381,7 +381,7 @@ impl RecordedRows {
     }
 
     /// Returns the number of the first line that lacks the column at position `column`.
-    pub fn first_line_lacking(&self, column: usize) -> Option<u64> {
+    pub fn first_line_without_column(&self, column: usize) -> Option<u64> {
         self.lacking.get(column).copied().flatten()
     }
 

@@ -1,6 +1,6 @@
 //! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{words 5 9}}`, `{{now}}`,
-//! `{{client}}`, `{{message}}`, `{{row.NAME}}` and `{{row}}`, and the names of values that a journey took from earlier
-//! answers (the key `take` of a step).
+//! `{{client}}`, `{{message}}`, `{{row.NAME}}` and `{{row}}`, and the names of values that a journey captured from
+//! earlier answers (the key `take` of a step).
 //!
 //! A [`Template`] is a text that contains [`TemplateField`]s. A field's value is a pure function of the plan's seed,
 //! the call's number and the time, which are in a [`RenderContext`]. So a run is reproducible, and its shards agree
@@ -9,30 +9,32 @@
 //!
 //! This file is long because parsing and rendering of fields are kept together with the list of their sources.
 
+mod captured_values;
+mod command_output;
 mod data_sets;
 mod formatting;
-mod live;
 mod random;
 mod render_context;
 mod rows;
-mod taken;
-mod traces;
-mod varying;
+mod trace_context;
+mod varying_data;
 mod words;
 
 use std::sync::Arc;
 
 use crate::formats::suggest::suggest;
+pub use captured_values::{CapturedField, FieldScope, MAX_CAPTURED_VALUE_BYTES};
+pub use command_output::{CommandOutput, MAX_COMMAND_OUTPUT_BYTES};
 use formatting::{hyphenate_uuid, write_number};
-pub use live::{LiveValue, MAX_LIVE_BYTES};
 pub use random::RandomRange;
 use random::parse_random_range;
-pub use render_context::{RenderContext, Variation};
+pub use render_context::{RenderContext, VariationSettings};
 pub use rows::{RowColumn, RowOrder, Rows};
-pub use taken::{FieldScope, MAX_TAKEN_BYTES, TakenField};
-pub use traces::{SpanId, TraceId, TraceIds};
-pub use varying::{MessageRenderer, MetadataField, VaryingMessages, VaryingMetadata, trace_ids};
-pub use words::{WordRange, filler_words};
+pub use trace_context::{SpanId, TraceId, TraceIds};
+pub use varying_data::{
+    MessageRenderer, MetadataField, VaryingMessages, VaryingMetadata, trace_ids,
+};
+pub use words::{WordRange, append_filler_words};
 
 /// The names of built-in fields.
 const FIELD_NAMES: [&str; 8] = [
@@ -60,11 +62,11 @@ pub enum FieldSource {
     /// A column of the call's row, or the whole row as JSON.
     Row(Arc<RowColumn>),
     /// The last output of a command. It can't be written in braces.
-    Live(Arc<LiveValue>),
+    CommandOutput(Arc<CommandOutput>),
     /// The call's trace ids as the value of `traceparent`. They can't be written in braces.
     Traceparent,
-    /// A value that the same journey took from an earlier answer, by its name.
-    Taken(TakenField),
+    /// A value that the same journey captured from an earlier answer, by its name.
+    Captured(CapturedField),
 }
 
 /// The format of a time.
@@ -137,7 +139,7 @@ pub fn first_field(text: &str) -> Option<&str> {
 }
 
 /// Converts JSON with bare fields (`{"n": {{seq}}}`) to valid JSON, in which they are strings (`{"n": "{{seq}}"}`).
-pub fn quote_bare_fields(json: &str) -> String {
+pub fn quote_unquoted_fields(json: &str) -> String {
     let mut quoted = String::with_capacity(json.len() + 16);
     let (mut rest, mut in_string) = (json, false);
     while let Some(c) = rest.chars().next() {
@@ -165,8 +167,8 @@ pub fn quote_bare_fields(json: &str) -> String {
 
 impl Template {
     /// Returns a template that consists of a command's output.
-    pub fn from_live_value(value: LiveValue) -> Template {
-        Template::from_source(FieldSource::Live(Arc::new(value)))
+    pub fn from_command_output(value: CommandOutput) -> Template {
+        Template::from_source(FieldSource::CommandOutput(Arc::new(value)))
     }
 
     /// Returns a template without fields.
@@ -230,43 +232,43 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Converts to a template for path and query: values taken from answers are percent-encoded, except at the start of
-    /// the text, where the value may be a path.
+    /// Converts to a template for path and query: values captured from answers are percent-encoded, except at the start
+    /// of the text, where the value may be a path.
     #[must_use]
     pub fn with_url_encoding(mut self) -> Template {
-        taken::mark_percent_encoded(self.parts.iter_mut().skip(1));
+        captured_values::mark_percent_encoded(self.parts.iter_mut().skip(1));
         self
     }
 
-    /// Converts to a template for the content of a form, in which all values taken from answers are percent-encoded.
+    /// Converts to a template for the content of a form, in which all values captured from answers are percent-encoded.
     #[must_use]
     pub fn with_form_encoding(mut self) -> Template {
-        taken::mark_percent_encoded(self.parts.iter_mut());
+        captured_values::mark_percent_encoded(self.parts.iter_mut());
         self
     }
 
-    /// Returns the index of the taken value with which the text begins; `None`: the text begins with something else.
-    pub fn leading_taken_index(&self) -> Option<u16> {
+    /// Returns the index of the captured value with which the text begins; `None`: the text begins with something else.
+    pub fn leading_captured_index(&self) -> Option<u16> {
         let first = self.parts.first().and_then(TemplatePart::field);
         first.and_then(|field| match field.source {
-            FieldSource::Taken(taken) => Some(taken.index),
+            FieldSource::Captured(taken) => Some(taken.index),
             _ => None,
         })
     }
 
-    /// Returns the index of the taken value if the whole text is a single one; `None`: the text contains anything else.
-    pub fn sole_taken_index(&self) -> Option<u16> {
+    /// Returns the index of the captured value that is the whole text; `None`: the text contains anything else.
+    pub fn sole_captured_index(&self) -> Option<u16> {
         match self.sole_field()?.source {
-            FieldSource::Taken(taken) => Some(taken.index),
+            FieldSource::Captured(taken) => Some(taken.index),
             _ => None,
         }
     }
 
-    /// Returns the indices (in [`FieldScope::taken`]) of the taken values that the template contains.
-    pub fn taken_indices(&self) -> impl Iterator<Item = u16> + '_ {
+    /// Returns the indices (in [`FieldScope::taken`]) of the captured values that the template contains.
+    pub fn captured_indices(&self) -> impl Iterator<Item = u16> + '_ {
         let fields = self.parts.iter().filter_map(TemplatePart::field);
         fields.filter_map(|field| match field.source {
-            FieldSource::Taken(taken) => Some(taken.index),
+            FieldSource::Captured(taken) => Some(taken.index),
             _ => None,
         })
     }
@@ -309,7 +311,7 @@ impl Template {
         self.parts.iter().fold((0, 0), |(least, most), part| {
             let (low, high) = match part {
                 TemplatePart::Text(text) => (text.len(), text.len()),
-                TemplatePart::Field(field) => field.bounds(),
+                TemplatePart::Field(field) => field.length_bounds(),
             };
             (least + low, most + high)
         })
@@ -318,8 +320,8 @@ impl Template {
 
 fn parse_source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
     let rows = scope.rows;
-    if let Some(index) = scope.taken.iter().position(|name| name == inside) {
-        return Ok(FieldSource::Taken(TakenField {
+    if let Some(index) = scope.captured.iter().position(|name| name == inside) {
+        return Ok(FieldSource::Captured(CapturedField {
             index: index as u16,
             is_in_url: false,
         }));
@@ -372,7 +374,7 @@ fn parse_source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, Str
         (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
         (None, "words", limits) => WordRange::parse(limits).map_err(|e| wrong(&e)),
         _ => {
-            let taken = scope.taken.iter().map(String::as_str);
+            let taken = scope.captured.iter().map(String::as_str);
             let known: Vec<&str> = FIELD_NAMES.into_iter().chain(taken).collect();
             let help = match suggest(name, &known) {
                 Some(near) => format!("did you mean {near}?"),
@@ -395,8 +397,8 @@ impl TemplateField {
             FieldSource::Uuid
             | FieldSource::Words(_)
             | FieldSource::Row(_)
-            | FieldSource::Live(_)
-            | FieldSource::Taken(_)
+            | FieldSource::CommandOutput(_)
+            | FieldSource::Captured(_)
             | FieldSource::Traceparent => false,
         }
     }
@@ -411,10 +413,10 @@ impl TemplateField {
 
     /// Returns a number as an integer in units of its last decimal; 0 for any other value.
     #[inline]
-    pub fn integer_value(&self, moment: &RenderContext<'_>) -> i64 {
+    pub fn scaled_integer(&self, moment: &RenderContext<'_>) -> i64 {
         match &self.source {
             FieldSource::Seq => moment.number as i64,
-            FieldSource::Client => moment.client() as i64,
+            FieldSource::Client => moment.client_number() as i64,
             FieldSource::Message => i64::from(moment.message),
             FieldSource::Now(TimeFormat::UnixUnits(nanos)) => (moment.unix_ns / nanos) as i64,
             FieldSource::Random(random) => {
@@ -424,8 +426,8 @@ impl TemplateField {
             | FieldSource::Uuid
             | FieldSource::Words(_)
             | FieldSource::Row(_)
-            | FieldSource::Live(_)
-            | FieldSource::Taken(_)
+            | FieldSource::CommandOutput(_)
+            | FieldSource::Captured(_)
             | FieldSource::Traceparent => 0,
         }
     }
@@ -440,26 +442,26 @@ impl TemplateField {
     #[inline]
     pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match &self.source {
-            FieldSource::Row(column) => column.write(moment.row(), out),
-            FieldSource::Live(value) => value.write(out),
-            FieldSource::Taken(taken) => taken.write(moment, out),
+            FieldSource::Row(column) => column.write(moment.row_index(), out),
+            FieldSource::CommandOutput(value) => value.write(out),
+            FieldSource::Captured(taken) => taken.write(moment, out),
             FieldSource::Words(range) => range.write(self.slot, moment, out),
             FieldSource::Uuid => out.extend_from_slice(&hyphenate_uuid(self.uuid(moment))),
             FieldSource::Traceparent => out.extend_from_slice(&moment.traceparent()),
             FieldSource::Now(TimeFormat::Rfc3339) => {
-                out.extend_from_slice(moment.rfc3339().as_bytes());
+                out.extend_from_slice(moment.format_rfc3339().as_bytes());
             }
-            _ => write_number(self.integer_value(moment), self.decimal_places(), out),
+            _ => write_number(self.scaled_integer(moment), self.decimal_places(), out),
         }
     }
 
     /// Returns the minimum and the maximum length of the text, in bytes.
-    pub fn bounds(&self) -> (usize, usize) {
+    pub fn length_bounds(&self) -> (usize, usize) {
         match &self.source {
             FieldSource::Row(column) => column.value_length_bounds(),
-            FieldSource::Live(_) => (1, MAX_LIVE_BYTES),
-            FieldSource::Taken(_) => (0, MAX_TAKEN_BYTES),
-            FieldSource::Words(range) => range.bounds(),
+            FieldSource::CommandOutput(_) => (1, MAX_COMMAND_OUTPUT_BYTES),
+            FieldSource::Captured(_) => (0, MAX_CAPTURED_VALUE_BYTES),
+            FieldSource::Words(range) => range.length_bounds(),
             FieldSource::Uuid => (36, 36),
             FieldSource::Traceparent => {
                 (TraceIds::TRACEPARENT_LENGTH, TraceIds::TRACEPARENT_LENGTH)

@@ -73,6 +73,6 @@ impl LanesRecord {
 
     /// Returns whether `dir` contains the record of a run with lanes.
     pub fn exists_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE_NAME))
+        input::is_plain_file(&dir.join(FILE_NAME))
     }
 }

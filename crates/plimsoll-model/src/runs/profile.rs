@@ -30,7 +30,7 @@ pub const MAX_STACK_BYTES: usize = 32 << 10;
 const MAX_FRAMES: usize = 1024;
 
 /// Maximum number of notes about a profile, and maximum number of characters of each.
-const MAX_NOTES: (usize, usize) = (20, 500);
+const NOTE_LIMITS: (usize, usize) = (20, 500);
 
 /// Maximum size of a file of folded stacks, in bytes.
 const MAX_FILE_BYTES: u64 = 32 << 20;
@@ -39,7 +39,7 @@ const MAX_FILE_BYTES: u64 = 32 << 20;
 const MAX_SAMPLES: u64 = 1 << 48;
 
 /// The frame that replaces stacks beyond the limits.
-pub const OTHER_STACKS: &str = "[other stacks]";
+pub const OTHER_STACKS_FRAME: &str = "[other stacks]";
 
 /// Returns the name of the file with an end's folded stacks.
 pub fn folded_file_name(end: ProfiledEnd) -> &'static str {
@@ -58,7 +58,7 @@ pub struct FoldedStacks {
 
 impl FoldedStacks {
     /// Adds `samples` of a stack whose frames are separated by `;`. Characters that could control a terminal are
-    /// replaced. Once there are twice [`MAX_STACKS`] different stacks, the rarer half is counted as [`OTHER_STACKS`].
+    /// replaced. Once there are twice [`MAX_STACKS`] different stacks, the rarer half is counted as [`OTHER_STACKS_FRAME`].
     pub fn add(&mut self, stack: &str, samples: u64) {
         let samples = samples.min(MAX_SAMPLES - self.samples.min(MAX_SAMPLES));
         if samples == 0 {
@@ -67,7 +67,7 @@ impl FoldedStacks {
         self.samples += samples;
         *self.counts.entry(sanitize_stack(stack)).or_default() += samples;
         if self.counts.len() >= 2 * MAX_STACKS {
-            self.fold_rare_stacks(MAX_STACKS);
+            self.merge_rare_stacks(MAX_STACKS);
         }
     }
 
@@ -79,13 +79,13 @@ impl FoldedStacks {
     }
 
     /// Returns the number of all samples.
-    pub fn samples(&self) -> u64 {
+    pub fn sample_count(&self) -> u64 {
         self.samples
     }
 
     /// Returns the number of samples whose stacks were beyond the limits.
-    pub fn other_stack_samples(&self) -> u64 {
-        self.counts.get(OTHER_STACKS).copied().unwrap_or(0)
+    pub fn other_stack_sample_count(&self) -> u64 {
+        self.counts.get(OTHER_STACKS_FRAME).copied().unwrap_or(0)
     }
 
     /// Returns the stacks with their samples, in alphabetical order.
@@ -95,8 +95,8 @@ impl FoldedStacks {
             .map(|(stack, samples)| (stack.as_str(), *samples))
     }
 
-    /// Counts all but the `most` most frequent stacks as [`OTHER_STACKS`].
-    fn fold_rare_stacks(&mut self, most: usize) {
+    /// Counts all but the `most` most frequent stacks as [`OTHER_STACKS_FRAME`].
+    fn merge_rare_stacks(&mut self, most: usize) {
         if self.counts.len() <= most {
             return;
         }
@@ -109,24 +109,27 @@ impl FoldedStacks {
             .map(|(_, n)| n)
             .sum();
         self.counts = all.into_iter().collect();
-        *self.counts.entry(OTHER_STACKS.to_owned()).or_default() += rest;
+        *self
+            .counts
+            .entry(OTHER_STACKS_FRAME.to_owned())
+            .or_default() += rest;
     }
 
     /// Returns the functions of all stacks, sorted by self samples, the most first. A sample is a self sample of the
     /// innermost frame of its stack.
-    pub fn functions(&self) -> Vec<FunctionShare> {
-        let mut found: BTreeMap<&str, FunctionShare> = BTreeMap::new();
+    pub fn functions_by_self_samples(&self) -> Vec<FunctionSamples> {
+        let mut found: BTreeMap<&str, FunctionSamples> = BTreeMap::new();
         for (stack, samples) in self.iter() {
             // The first frame names the thread; a stack that could not be unwound has no other frames.
             let frames: Vec<&str> = match stack.split_once(';') {
                 Some((_, frames)) => frames.split(';').collect(),
-                None if stack == OTHER_STACKS => vec![OTHER_STACKS],
+                None if stack == OTHER_STACKS_FRAME => vec![OTHER_STACKS_FRAME],
                 None => vec!["[unknown]"],
             };
             let innermost = frames.last().copied().unwrap_or_default();
             // A recursive function occurs several times in a stack, but counts once.
             for name in frames.into_iter().collect::<BTreeSet<_>>() {
-                let function = found.entry(name).or_insert_with(|| FunctionShare {
+                let function = found.entry(name).or_insert_with(|| FunctionSamples {
                     name: name.to_owned(),
                     self_samples: 0,
                     total_samples: 0,
@@ -138,7 +141,7 @@ impl FoldedStacks {
                 }
             }
         }
-        let mut all: Vec<FunctionShare> = found.into_values().collect();
+        let mut all: Vec<FunctionSamples> = found.into_values().collect();
         all.sort_by(|a, b| {
             b.self_samples
                 .cmp(&a.self_samples)
@@ -158,7 +161,7 @@ impl FoldedStacks {
 
     /// Reads a file of folded stacks, which may come from an untrusted source.
     fn read(path: &Path) -> Result<FoldedStacks, RunError> {
-        let file = input::open_entry(path).map_err(RunError::io(path, "opening it"))?;
+        let file = input::open_untrusted_file(path).map_err(RunError::io(path, "opening it"))?;
         let mut reader = BufReader::new(file);
         let mut stacks = FoldedStacks::default();
         let (mut line, mut bytes) = (Vec::new(), 0);
@@ -194,10 +197,10 @@ impl FoldedStacks {
     }
 }
 
-/// Removes control characters from a stack and shortens it to the limits: to its thread and its innermost frames, which
+/// Replaces control characters in a stack and shortens it to the limits: to its thread and its innermost frames, which
 /// show where the time was spent.
 fn sanitize_stack(stack: &str) -> String {
-    let text = strip_control_characters(stack);
+    let text = replace_control_characters(stack);
     if text.len() <= MAX_STACK_BYTES && text.matches(';').count() <= MAX_FRAMES {
         return text;
     }
@@ -211,7 +214,7 @@ fn sanitize_stack(stack: &str) -> String {
         kept.push(frame);
     }
     if kept.is_empty() {
-        return OTHER_STACKS.to_owned();
+        return OTHER_STACKS_FRAME.to_owned();
     }
     kept.push(thread);
     kept.reverse();
@@ -219,16 +222,16 @@ fn sanitize_stack(stack: &str) -> String {
 }
 
 /// Replaces characters that could control a terminal.
-fn strip_control_characters(text: &str) -> String {
+fn replace_control_characters(text: &str) -> String {
     let is_harmful = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
     let all = text.chars();
     all.map(|c| if is_harmful(c) { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// A function's part of a profile.
+/// The samples of one function in a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FunctionShare {
+pub struct FunctionSamples {
     /// The name of the function's symbol; without a symbol, the name of the file in brackets.
     pub name: String,
     /// Samples in the function itself.
@@ -240,9 +243,9 @@ pub struct FunctionShare {
     samples: u64,
 }
 
-impl FunctionShare {
+impl FunctionSamples {
     /// Returns whether any sample was in the function itself.
-    pub fn has_own_samples(&self) -> bool {
+    pub fn has_self_samples(&self) -> bool {
         self.self_samples > 0
     }
 
@@ -252,7 +255,7 @@ impl FunctionShare {
     }
 
     /// Returns the share of samples in the function and in the functions that it called, with its 95 % interval, like
-    /// [`FunctionShare::self_share`].
+    /// [`FunctionSamples::self_share`].
     pub fn total_share(&self) -> [f64; 3] {
         share_with_interval(self.total_samples, self.samples)
     }
@@ -300,9 +303,12 @@ impl FunctionDifference {
 }
 
 /// Compares the functions of two profiles by the CPU time of each function itself. The largest change comes first.
-pub fn differences(first: ScaledProfile<'_>, second: ScaledProfile<'_>) -> Vec<FunctionDifference> {
+pub fn compare_functions(
+    first: ScaledProfile<'_>,
+    second: ScaledProfile<'_>,
+) -> Vec<FunctionDifference> {
     let own = |of: &FoldedStacks| -> BTreeMap<String, u64> {
-        let all = of.functions().into_iter();
+        let all = of.functions_by_self_samples().into_iter();
         all.map(|function| (function.name, function.self_samples))
             .collect()
     };
@@ -310,7 +316,7 @@ pub fn differences(first: ScaledProfile<'_>, second: ScaledProfile<'_>) -> Vec<F
     let names: BTreeSet<&String> = of_first.keys().chain(of_second.keys()).collect();
     let part = |profile: ScaledProfile<'_>, own: &BTreeMap<String, u64>, name: &String| {
         let hits = own.get(name).copied().unwrap_or(0);
-        (profile.scale, hits, profile.stacks.samples())
+        (profile.scale, hits, profile.stacks.sample_count())
     };
     let value =
         |(scale, hits, samples): (f64, u64, u64)| scale * hits as f64 / samples.max(1) as f64;
@@ -350,12 +356,12 @@ pub struct ProfileRecord {
     /// How callers were found.
     pub unwinding: StackUnwinding,
     /// The ends that were sampled.
-    pub ends: BTreeMap<ProfiledEnd, EndRecord>,
+    pub ends: BTreeMap<ProfiledEnd, SampledEndRecord>,
 }
 
 /// How one end was sampled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EndRecord {
+pub struct SampledEndRecord {
     /// The processes that were sampled, with their later threads and children.
     pub pids: Vec<i32>,
     /// Samples after the warm-up.
@@ -385,11 +391,11 @@ impl RunProfile {
     pub fn write(&mut self, dir: &Path) -> Result<(), RunError> {
         for (end, stacks) in &mut self.stacks {
             let mut most = MAX_STACKS;
-            stacks.fold_rare_stacks(most);
+            stacks.merge_rare_stacks(most);
             let mut text = stacks.to_text();
             while text.len() as u64 > MAX_FILE_BYTES {
                 most /= 2;
-                stacks.fold_rare_stacks(most);
+                stacks.merge_rare_stacks(most);
                 text = stacks.to_text();
             }
             let path = dir.join(folded_file_name(*end));
@@ -408,12 +414,13 @@ impl RunProfile {
             return Ok(None);
         }
         let mut record: ProfileRecord = document::read(&path)?;
-        record.event = strip_control_characters(&record.event);
+        record.event = replace_control_characters(&record.event);
         for end in record.ends.values_mut() {
-            end.notes.truncate(MAX_NOTES.0);
+            end.notes.truncate(NOTE_LIMITS.0);
             for note in &mut end.notes {
-                *note =
-                    strip_control_characters(&note.chars().take(MAX_NOTES.1).collect::<String>());
+                *note = replace_control_characters(
+                    &note.chars().take(NOTE_LIMITS.1).collect::<String>(),
+                );
             }
         }
         let ends = record.ends.keys();

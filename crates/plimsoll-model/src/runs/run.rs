@@ -25,7 +25,7 @@ mod sampling;
 mod shard_totals;
 pub mod shards;
 pub mod summary;
-mod times;
+mod times_summary;
 mod writer;
 
 pub use consistency::CountSum;
@@ -39,7 +39,7 @@ pub use interval::{IntervalRecord, ResourceUsage};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryPhase, MemoryReading, MemorySummary, ProcessMemory};
 pub use negotiated_tls::{
-    CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls, version_name,
+    CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls, format_version,
 };
 pub use overview::{CpuOverview, RunOverview, TimesOverview, TotalOverview};
 pub use rotation::{RotationPart, RotationSummary};
@@ -47,7 +47,7 @@ pub use sampling::SamplingSummary;
 pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};
 pub use summary::{RunSummary, RunTotals, StageSummary};
-pub use times::{InstrumentSummary, TimesSummary};
+pub use times_summary::{InstrumentSummary, TimesSummary};
 pub use writer::{MIN_CONNECTIONS_FOR_MEMORY, RunWriter};
 
 pub use crate::formats::document::{RunError, SCHEMA_VERSION};

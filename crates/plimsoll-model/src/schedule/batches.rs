@@ -20,16 +20,16 @@ pub fn shuffle_batches(of: u32, round: u64, seed: u64) -> Vec<u32> {
 
 /// A mapping between the numbers of one load's arrivals, from 0, and their numbers in the shared schedule.
 #[derive(Clone, Debug)]
-pub(super) struct BlockAssignment {
+pub(super) struct BatchAssignment {
     batches: BatchSchedule,
     round: u64,
     /// The positions of the load's batches within `round`, ascending.
     batch_positions: Vec<u64>,
 }
 
-impl BlockAssignment {
-    pub(super) fn new(turns: BatchSchedule) -> BlockAssignment {
-        let mut deal = BlockAssignment {
+impl BatchAssignment {
+    pub(super) fn new(turns: BatchSchedule) -> BatchAssignment {
+        let mut deal = BatchAssignment {
             batches: BatchSchedule {
                 of: turns.of.max(1),
                 share: turns.share.max(1),
@@ -82,7 +82,7 @@ impl BlockAssignment {
 
     /// Returns the number in the shared schedule of the load's arrival `own`.
     #[inline]
-    pub(super) fn shared_number(&mut self, own: u64) -> u64 {
+    pub(super) fn shared_arrival_number(&mut self, own: u64) -> u64 {
         let calls = self.calls_per_batch();
         let (round, within) = (
             own / self.own_arrivals_per_round(),
@@ -97,7 +97,7 @@ impl BlockAssignment {
 
     /// Converts the number of an arrival in the shared schedule to its number within this load. Returns `None` if the
     /// arrival belongs to another load.
-    pub(super) fn own_number(&mut self, shared: u64) -> Option<u64> {
+    pub(super) fn own_arrival_number(&mut self, shared: u64) -> Option<u64> {
         let calls = self.calls_per_batch();
         let (round, within) = (
             shared / self.arrivals_per_round(),

@@ -57,7 +57,7 @@ impl ReplaySchedule {
     }
 
     /// Returns the end of the load, in nanoseconds since its start.
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end_ns(&self) -> u64 {
         self.end
     }
 
@@ -83,7 +83,7 @@ impl ReplayArrivals {
         }
         self.number = number.saturating_add(step);
         let (round, place) = (number / self.count, number % self.count);
-        let at = self.cursor.time(place)?;
+        let at = self.cursor.arrival_time_ns(place)?;
         Some((number, round.saturating_mul(self.period).saturating_add(at)))
     }
 }
@@ -101,7 +101,7 @@ fn arrival_time(
         return None;
     }
     let begins = round.saturating_mul(recording.end_ns());
-    Some(begins.saturating_add(cursor.time(place)?))
+    Some(begins.saturating_add(cursor.arrival_time_ns(place)?))
 }
 
 /// Returns the number of the first arrival at or after `at`, which is in nanoseconds since the load's start. If there
@@ -117,7 +117,10 @@ fn first_arrival_at(
     let (mut low, mut high) = (0, recording.count());
     while low < high {
         let middle = low + (high - low) / 2;
-        if cursor.time(middle).is_some_and(|time| time < within) {
+        if cursor
+            .arrival_time_ns(middle)
+            .is_some_and(|time| time < within)
+        {
             low = middle + 1;
         } else {
             high = middle;

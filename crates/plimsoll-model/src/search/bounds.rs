@@ -7,9 +7,9 @@
 use super::{Trial, TrialPurpose, TrialVerdict};
 
 /// Number of generator-limited trials that show the generator's limit; a single one may be a hiccup.
-const MIN_GENERATOR_TRIALS: usize = 2;
+const MIN_GENERATOR_LIMITED_TRIALS: usize = 2;
 /// A trial overrules another only if it is longer by at least this factor.
-const MIN_LENGTH_RATIO: f64 = 1.5;
+const MIN_OVERRULING_LENGTH_RATIO: f64 = 1.5;
 
 impl TrialVerdict {
     /// Returns whether the target did not sustain the rate.
@@ -23,14 +23,14 @@ impl TrialVerdict {
 }
 
 /// Returns whether the generator can't reach `rate`.
-pub(super) fn is_beyond_generator(trials: &[Trial], rate: f64) -> bool {
+pub(super) fn is_beyond_generator_limit(trials: &[Trial], rate: f64) -> bool {
     let at = |limited: bool| {
         trials
             .iter()
             .filter(|t| t.rate_per_s == rate && t.verdict.is_generator_limited() == limited)
             .count()
     };
-    at(true) >= MIN_GENERATOR_TRIALS && at(true) > at(false)
+    at(true) >= MIN_GENERATOR_LIMITED_TRIALS && at(true) > at(false)
 }
 
 /// Returns whether a longer trial failed at the rate of `trial` or below.
@@ -38,7 +38,7 @@ pub(super) fn is_contradicted(trials: &[Trial], trial: &Trial) -> bool {
     trials.iter().any(|t| {
         t.verdict.is_failure()
             && t.rate_per_s <= trial.rate_per_s
-            && t.length_s > MIN_LENGTH_RATIO * trial.length_s
+            && t.length_s > MIN_OVERRULING_LENGTH_RATIO * trial.length_s
     })
 }
 
@@ -61,7 +61,8 @@ pub(super) fn rate_bounds(trials: &[Trial]) -> RateBounds {
         upper: counting()
             .filter(|t| {
                 t.verdict.is_failure()
-                    || t.verdict.is_generator_limited() && is_beyond_generator(trials, t.rate_per_s)
+                    || t.verdict.is_generator_limited()
+                        && is_beyond_generator_limit(trials, t.rate_per_s)
             })
             .map(|t| t.rate_per_s)
             .min_by(f64::total_cmp),
@@ -69,7 +70,7 @@ pub(super) fn rate_bounds(trials: &[Trial]) -> RateBounds {
 }
 
 /// Returns whether a rate is ruled out, because most of the longest trials at this rate failed.
-pub(super) fn is_rejected(trials: &[Trial], rate: f64) -> bool {
+pub(super) fn is_rate_rejected(trials: &[Trial], rate: f64) -> bool {
     // Generator-limited trials say nothing about the target, so they are left out.
     let here = || {
         trials.iter().filter(|t| {
@@ -81,7 +82,7 @@ pub(super) fn is_rejected(trials: &[Trial], rate: f64) -> bool {
     let longest = here().map(|t| t.length_s).fold(0.0, f64::max);
     let count = |of: fn(&TrialVerdict) -> bool| {
         here()
-            .filter(|t| t.length_s * MIN_LENGTH_RATIO >= longest && of(&t.verdict))
+            .filter(|t| t.length_s * MIN_OVERRULING_LENGTH_RATIO >= longest && of(&t.verdict))
             .count()
     };
     count(TrialVerdict::is_failure) > count(|v| *v == TrialVerdict::Met)

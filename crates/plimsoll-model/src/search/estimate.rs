@@ -12,7 +12,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::bounds::{is_beyond_generator, is_contradicted};
+use super::bounds::{is_beyond_generator_limit, is_contradicted};
 use super::growth::{MAX_TOLERATED_GROWTH, critical_standard_errors};
 use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict};
 
@@ -39,8 +39,8 @@ const CAPACITY_PRIOR: f64 = 0.6;
 const CAPACITY_PRIOR_WITHOUT_MISSES: f64 = 0.97;
 /// Highest capacity that is considered, in multiples of a line below it.
 const MAX_CAPACITY_RATIO: f64 = 4.0;
-/// At more than this multiple of its throughput, an overloaded server may carry less than its capacity, so a trial only
-/// hints at the capacity.
+/// If the offered rate exceeds the throughput by more than this factor, the overloaded server may carry less than its
+/// capacity, so the trial only hints at the capacity.
 pub(super) const OVERLOAD_RATIO: f64 = 1.25;
 /// How far an overloaded target's throughput may be below its capacity, as a share, while objectives are still met.
 const OVERLOAD_UNCERTAINTY: f64 = 0.04;
@@ -99,7 +99,7 @@ pub(super) struct LoadLineEstimate {
     /// The target's standard deviation between trials, relative to the rate.
     spread: f64,
     dispersion: f64,
-    /// Growth that is within the precision, relative to the rate.
+    /// Largest growth of a queue that is tolerated, relative to the rate: a fixed share of the search's precision.
     tolerated_growth: f64,
     trial_s: f64,
 }
@@ -111,7 +111,7 @@ impl LoadLineEstimate {
     }
 
     /// Estimates like [`LoadLineEstimate::new`], but also counts trials that longer trials contradict.
-    pub(super) fn with_contradicted(
+    pub(super) fn with_contradicted_trials(
         goal: &SearchGoal,
         trials: &[Trial],
     ) -> Option<LoadLineEstimate> {
@@ -149,7 +149,7 @@ impl LoadLineEstimate {
             if fine && pass > 2 {
                 break;
             }
-            edges = refined_edges(&cells);
+            edges = refine_cell_edges(&cells);
             (cells, spread) = weigh_cells(goal, &evidence, &edges);
         }
         let all: f64 = cells.iter().map(RateCell::line_weight).sum();
@@ -221,7 +221,7 @@ pub(super) struct TrialPrediction<'a> {
     lines: Vec<&'a RateCell>,
     /// The standard deviation of the throughput, relative to the rate.
     blur: f64,
-    /// The growth that is not significant, in standard deviations.
+    /// The largest growth that is not yet significant, in standard deviations.
     insignificant_growth: f64,
     /// Whether trials measure the growth of queues.
     measured: bool,
@@ -287,7 +287,7 @@ fn collect_evidence(
             TrialVerdict::Met => true,
             TrialVerdict::Missed { .. } | TrialVerdict::Growing => false,
             TrialVerdict::GeneratorLimited { .. }
-                if is_beyond_generator(trials, trial.rate_per_s) =>
+                if is_beyond_generator_limit(trials, trial.rate_per_s) =>
             {
                 false
             }
@@ -323,7 +323,7 @@ fn collect_evidence(
 }
 
 /// Returns the edges of the same number of new cells, which are narrower where there is more weight.
-fn refined_edges(cells: &[RateCell]) -> Vec<f64> {
+fn refine_cell_edges(cells: &[RateCell]) -> Vec<f64> {
     let sum = |of: fn(&RateCell) -> f64| cells.iter().map(of).sum::<f64>();
     let (line, carried, width) = (
         sum(RateCell::line_weight),
@@ -385,8 +385,9 @@ fn weigh_cells(
     for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
         let spread = share * goal.precision;
-        // `carried`: for each rate, the likelihood of the measured throughput if the rate is the capacity. The other
-        // two: the likelihood of the verdicts if the rate is the line, and the line is the capacity or is below it.
+        // Likelihoods for each rate. `carried`: of the measured throughput, if the rate is the capacity. `as_capacity`:
+        // of the verdicts, if the rate is both the line and the capacity. `as_below`: of the verdicts, if the rate is
+        // the line and the capacity is higher.
         let mut carried = vec![1.0_f64; grid.len()];
         let mut as_capacity = vec![1.0_f64; grid.len()];
         let mut as_below = vec![1.0_f64; grid.len()];

@@ -4,7 +4,7 @@
 //! show it. By Little's law, response times grow with the calls in flight, so the number of calls shows the growth of
 //! both. If the server is never idle, the increments of this number from second to second are independent; if the
 //! server keeps up, they cancel each other out. So Student's t-test of their mean errs at most as often as its level
-//! says ([`GROWTH_ERROR`]).
+//! says ([`GROWTH_ERROR_PROBABILITY`]).
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::runs::run::IntervalRecord;
 
 /// Probability of mistaking a rate that the target just sustains for one above its capacity.
-pub const GROWTH_ERROR: f64 = 0.005;
+pub const GROWTH_ERROR_PROBABILITY: f64 = 0.005;
 /// The same probability for trials of two or three seconds. With the lower one, these trials could not show any growth.
-const SHORT_TRIAL_GROWTH_ERROR: f64 = 0.02;
+const SHORT_TRIAL_GROWTH_ERROR_PROBABILITY: f64 = 0.02;
 /// Growth up to this share of the precision is tolerated and does not fail a trial.
 pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
-/// Minimum growth in calls; a smaller one may only be due to the moments of the readings.
-const MIN_GROWN_CALLS: f64 = 3.0;
-/// With at most this many increments, their variance can't be estimated. It is assumed to be that of a server with
-/// exponential service times, and growth is significant above [`MIN_SIGNIFICANT_DEVIATIONS`] standard deviations.
-const MAX_SHORT_INCREMENTS: u32 = 3;
+/// Minimum growth in calls; a smaller one may just reflect when the readings were taken.
+const MIN_GROWTH_IN_CALLS: f64 = 3.0;
+/// In trials with at most this many increments, their variance can't be estimated. It is assumed to be that of a server
+/// with exponential service times, and growth is significant above [`MIN_SIGNIFICANT_DEVIATIONS`] standard deviations.
+const MAX_SHORT_TRIAL_INCREMENTS: u32 = 3;
 const MIN_SIGNIFICANT_DEVIATIONS: f64 = 2.6;
-/// Minimum error of the mean of increments, in calls, because readings are whole calls.
-const MIN_ERROR_CALLS: f64 = 0.5;
+/// Minimum standard error of the mean of increments, in calls, because readings are whole calls.
+const MIN_STANDARD_ERROR_IN_CALLS: f64 = 0.5;
 
 /// The growth of the backlog over a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,21 +78,21 @@ impl BacklogGrowth {
         let error_per_s = (squares / (n - 1.0) / n).sqrt();
         Some(BacklogGrowth {
             per_s,
-            error_per_s: error_per_s.max(MIN_ERROR_CALLS / n),
+            error_per_s: error_per_s.max(MIN_STANDARD_ERROR_IN_CALLS / n),
             increments: increments.len() as u32,
             first,
         })
     }
 
     /// Returns whether the rate was above the target's capacity: the queue grew by more than `precision` (a share)
-    /// tolerates, with an error probability of [`GROWTH_ERROR`].
+    /// tolerates, with an error probability of [`GROWTH_ERROR_PROBABILITY`].
     pub fn is_significant(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
         let more_per_s = self.per_s - MAX_TOLERATED_GROWTH * precision * rate_per_s;
-        if self.per_s * n < MIN_GROWN_CALLS {
+        if self.per_s * n < MIN_GROWTH_IN_CALLS {
             return false;
         }
-        if self.increments <= MAX_SHORT_INCREMENTS
+        if self.increments <= MAX_SHORT_TRIAL_INCREMENTS
             && more_per_s * n >= MIN_SIGNIFICANT_DEVIATIONS * (rate_per_s * n).sqrt()
         {
             return true;
@@ -104,10 +104,10 @@ impl BacklogGrowth {
 /// Returns how many standard errors above zero a growth of `n` increments must be to be significant. A queue never
 /// falls below zero, so it exceeds a bound twice as often as an unrestricted walk (the reflection principle).
 pub(super) fn critical_standard_errors(n: f64) -> f64 {
-    let error = if n <= f64::from(MAX_SHORT_INCREMENTS) {
-        SHORT_TRIAL_GROWTH_ERROR
+    let error = if n <= f64::from(MAX_SHORT_TRIAL_INCREMENTS) {
+        SHORT_TRIAL_GROWTH_ERROR_PROBABILITY
     } else {
-        GROWTH_ERROR
+        GROWTH_ERROR_PROBABILITY
     };
     StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - error / 2.0))
 }

@@ -64,7 +64,7 @@ impl SearchRecord {
 
     /// Returns whether `dir` contains a search.
     pub fn exists_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE_NAME))
+        input::is_plain_file(&dir.join(FILE_NAME))
     }
 }
 

@@ -79,14 +79,18 @@ impl Problems {
                 let mut stages = Vec::new();
                 match rate {
                     Some(RateSpec::Steady(rate)) => {
-                        let steady = self.steady_stage(load, rate.0, duration, spacing);
+                        let steady = self.constant_rate_stage(load, rate.0, duration, spacing);
                         stages.push(match steady {
                             Some(stage) => stage,
                             None => return (None, stages),
                         });
                     }
                     Some(RateSpec::Ramp(ramp)) => self.add_ramp(ramp, duration, &mut stages),
-                    None => self.add_steps(load, steps.as_deref().unwrap_or_default(), &mut stages),
+                    None => self.add_step_stages(
+                        load,
+                        steps.as_deref().unwrap_or_default(),
+                        &mut stages,
+                    ),
                 }
                 if let Some(length) = warmup {
                     // Use the first rate above 0, because a warm-up at rate 0 would have no effect.
@@ -107,7 +111,7 @@ impl Problems {
         duration: Option<Duration>,
         warmup: Option<Duration>,
     ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
-        self.add_all([
+        self.report_failed_checks([
             (
                 clients == 0,
                 "load.clients",
@@ -132,7 +136,7 @@ impl Problems {
         (Some(arrivals), stages.chain([own]).collect())
     }
 
-    fn steady_stage(
+    fn constant_rate_stage(
         &mut self,
         load: &LoadSpec,
         rate: f64,
@@ -148,7 +152,7 @@ impl Problems {
         }
         let of_calls = || {
             load.calls
-                .map(|calls| open_loop_length(calls, rate, spacing))
+                .map(|calls| open_loop_duration(calls, rate, spacing))
         };
         let length = duration.or_else(of_calls);
         if length.is_none() && load.duration.is_none() {
@@ -164,7 +168,7 @@ impl Problems {
         stages: &mut Vec<LoadStage>,
     ) {
         let over = ramp.over.0;
-        self.add_all([
+        self.report_failed_checks([
             (
                 over.is_zero(),
                 "load.rate.over",
@@ -236,7 +240,12 @@ impl Problems {
         );
     }
 
-    fn add_steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<LoadStage>) {
+    fn add_step_stages(
+        &mut self,
+        load: &LoadSpec,
+        steps: &[StepSpec],
+        stages: &mut Vec<LoadStage>,
+    ) {
         if load.duration.is_some() {
             self.add(
                 "load.duration",
@@ -303,7 +312,7 @@ fn warmup_stage(length: Duration, rate: f64) -> LoadStage {
 }
 
 /// Returns how long an open loop takes to issue `calls` arrivals.
-fn open_loop_length(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration {
+fn open_loop_duration(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration {
     let arrivals = match spacing {
         ArrivalSpacing::Constant | ArrivalSpacing::Recorded => calls as f64,
         // Long enough that only one run in a billion does not reach the number of calls, at which the load ends.

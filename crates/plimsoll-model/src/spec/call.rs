@@ -64,18 +64,18 @@ impl CallSpec {
     }
 
     /// Returns the names of all known sections.
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn known_section_names() -> impl Iterator<Item = &'static str> {
         protocol::all().map(|protocol| protocol.schemes.section)
     }
 
     /// Returns the names of the sections that are present, in the order of registration.
-    pub(crate) fn present_names(&self) -> Vec<&'static str> {
+    pub(crate) fn present_section_names(&self) -> Vec<&'static str> {
         let is_given = |name: &&str| self.sections.contains_key(name);
-        CallSpec::names().filter(is_given).collect()
+        CallSpec::known_section_names().filter(is_given).collect()
     }
 
     /// Returns the sections that are present, each with its protocol.
-    pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static CallProtocol, &Table)> {
+    pub(crate) fn present_sections(&self) -> impl Iterator<Item = (&'static CallProtocol, &Table)> {
         let sections = self.sections.iter();
         sections.filter_map(|(name, section)| Some((protocol::find_by_section(name)?, section)))
     }
@@ -94,25 +94,25 @@ impl CallSpec {
     }
 
     /// Returns whether the load may have a warm-up: protocols that schedule calls themselves have none.
-    pub fn has_warmup(&self) -> bool {
-        let mut given = self.protocols();
+    pub fn supports_warmup(&self) -> bool {
+        let mut given = self.present_sections();
         !given.any(|(protocol, _)| protocol.schedules_own_arrivals)
     }
 
     /// Returns whether a warm-up is certain to end. That is not certain if a user makes several calls: all of these
     /// belong to the stage in which the user started, so a user from the warm-up might never make a measured call.
-    pub fn can_leave_warmup(&self) -> bool {
-        self.has_warmup() && self.calls_per_user().is_none_or(|calls| calls <= 1)
+    pub fn is_warmup_certain_to_end(&self) -> bool {
+        self.supports_warmup() && self.calls_per_user().is_none_or(|calls| calls <= 1)
     }
 
     /// Returns whether the protocol schedules calls itself, so that rate and clients of the load don't apply.
     pub fn schedules_own_arrivals(&self) -> bool {
-        self.calls_per_user().is_some() || !self.has_warmup()
+        self.calls_per_user().is_some() || !self.supports_warmup()
     }
 
     /// Returns [`crate::plan::Call::calls_per_user`] as far as it is known before resolution.
     pub fn calls_per_user(&self) -> Option<u32> {
-        let mut given = self.protocols();
+        let mut given = self.present_sections();
         given.find_map(|(protocol, section)| (protocol.calls_per_user)(section))
     }
 
@@ -126,7 +126,7 @@ impl CallSpec {
 
     /// Returns the wire format of this call's connections. `spec`: the spec to which the call belongs.
     pub fn wire_format(&self, spec: &Spec) -> WireFormat {
-        let mut given = self.protocols();
+        let mut given = self.present_sections();
         let first = given.next();
         first.map_or_else(WireFormat::default, |(protocol, section)| {
             (protocol.wire_format)(section, spec)
@@ -148,6 +148,6 @@ impl CallSpec {
 
     /// Returns the scheme of a target for this call, plaintext or over TLS.
     pub fn scheme(&self, secured: bool) -> &'static str {
-        target::schemes_for(self.section_name()).scheme(secured)
+        target::schemes_for_section(self.section_name()).scheme(secured)
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::path::Path;
 
-use crate::rows::recording::{Recording, RecordingRequest};
+use crate::rows::recording::{Recording, RecordingOptions};
 
 /// Access to files, variables and commands for resolution. It is a trait, so that resolution itself does no I/O.
 pub trait ResolveContext {
@@ -23,7 +23,7 @@ pub trait ResolveContext {
     ///
     /// # Errors
     /// Returns why the file has no arrivals.
-    fn read_recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+    fn read_recording(&self, request: &RecordingOptions) -> Result<Recording, String> {
         let bytes = self.read_bytes(&request.file);
         let bytes = bytes.map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
         Recording::read(request, Box::new(bytes.as_slice()))
@@ -42,7 +42,7 @@ pub trait ResolveContext {
     }
     /// Answers a question that only one protocol asks. The type of `question` belongs to that protocol, and also
     /// receives the answer.
-    fn answer_question(&self, question: &mut dyn Any) {
+    fn answer_protocol_query(&self, question: &mut dyn Any) {
         let _ = question;
     }
 }

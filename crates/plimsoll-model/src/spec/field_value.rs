@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::keys::struct_keys;
+use super::section_keys::struct_keys;
 use crate::formats::units::Period;
 
 /// A metadata value: literal text, or the source of a secret.
@@ -57,7 +57,7 @@ impl MetadataSpec {
     }
 
     /// Returns whether the plan itself contains the text of the value, which may be secret.
-    pub(super) fn is_literal(&self) -> bool {
+    pub(super) fn contains_secret_text(&self) -> bool {
         match self {
             MetadataSpec::Text(_) => true,
             MetadataSpec::Basic(pair) => {

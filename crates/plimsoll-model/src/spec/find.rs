@@ -89,7 +89,7 @@ impl Spec {
                 .objectives
                 .iter()
                 .map(|o| match o.metric {
-                    Metric::Time(_, Statistic::Percentile(p)) => min_calls(p / 100.0),
+                    Metric::Time(_, Statistic::Percentile(p)) => min_calls_for_quantile(p / 100.0),
                     _ => 0,
                 })
                 .max()
@@ -104,7 +104,7 @@ impl Spec {
 }
 
 /// Returns the number of calls that quantile `p` needs, with a margin.
-fn min_calls(p: f64) -> u64 {
+fn min_calls_for_quantile(p: f64) -> u64 {
     let least = first_satisfying(1 << 40, |n| is_supported(n, p));
     least + least / 20 + 2
 }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn goal_requires_calls_for_percentiles() {
-        assert_eq!(min_calls(0.99), 368 + 18 + 2);
-        assert_eq!(min_calls(0.999), 3_688 + 184 + 2);
+        assert_eq!(min_calls_for_quantile(0.99), 368 + 18 + 2);
+        assert_eq!(min_calls_for_quantile(0.999), 3_688 + 184 + 2);
     }
 }

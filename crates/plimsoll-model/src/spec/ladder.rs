@@ -1,7 +1,7 @@
 //! `[ladder]`: the variants of a plan, one for each combination of its axes.
 
+mod route;
 mod rung;
-mod via;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use super::{Problem, Spec, suggest};
 use crate::formats::units::Period;
 use crate::metrics::gate::Gate;
 
+pub use route::{CustomProxy, RungRoute, UpstreamTls, register_proxies};
 pub use rung::{RungNetwork, RungSecurity, TlsLibrary};
-pub use via::{CustomProxy, RungRoute, UpstreamTls, register_proxies};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -205,7 +205,7 @@ impl Spec {
             None => vec![bare],
             Some(listed) => listed
                 .iter()
-                .map(|settings| bare.resolve_table(settings))
+                .map(|settings| bare.resolve_rung_table(settings))
                 .collect::<Result<_, _>>()?,
         };
         for (axis, values) in &ladder.axes {
@@ -234,7 +234,7 @@ impl Spec {
             )
             .help("for example: [ladder] tls = [\"off\", \"server\", \"mutual\"]"));
         }
-        via::check_proxy_names(rungs.iter(), ladder.proxies.as_deref())
+        route::check_proxy_names(rungs.iter(), ladder.proxies.as_deref())
             .map_err(|message| Problem::new("ladder.via", message))?;
         let unserved = |rung: &RungSpec| ladder.serve.is_none() && rung.serve.is_some();
         if rungs.iter().any(unserved) {
@@ -270,7 +270,7 @@ impl Spec {
             ));
         }
         if let Some(rung) = rungs.iter().find(|r| r.library != TlsLibrary::Rustls) {
-            rung.check_library(&ladder)
+            rung.check_openssl_support(&ladder)
                 .map_err(|problem| Problem::new("ladder.library", problem))?;
         }
         Ok(rungs)
@@ -293,7 +293,7 @@ fn remove_resumption_objectives(rungs: &mut [RungSpec]) {
 impl RungSpec {
     /// Resolves one of the listed rungs. Its target is applied first, because it determines the security: with a
     /// plaintext target, the plan's `[tls]` is ignored.
-    fn resolve_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
+    fn resolve_rung_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
             rung = rung.with_axis_value("target", &Value::String(target.clone()))?;
@@ -336,7 +336,7 @@ impl RungSpec {
         let key = format!("ladder.{axis}");
         let text = match value {
             Value::String(text) => text.clone(),
-            Value::Table(own) if axis == "via" => via::custom_proxy_name(own),
+            Value::Table(own) if axis == "via" => route::custom_proxy_name(own),
             other => other.to_string(),
         };
         let mut rung = self.clone();
@@ -373,7 +373,7 @@ impl RungSpec {
                     }
                 }
             }
-            "via" => rung.route = via::parse_route(value, &text).map_err(wrong)?,
+            "via" => rung.route = route::parse_route(value, &text).map_err(wrong)?,
             "upstream_tls" => {
                 let all = &UpstreamTls::ALL;
                 let found = find_by_name(&text, all, UpstreamTls::name).map_err(wrong)?;
@@ -385,11 +385,11 @@ impl RungSpec {
             }
             "proxy_workers" => {
                 let workers = text.parse().ok();
-                let workers = workers.filter(|n| (1..=via::MAX_PROXY_WORKERS).contains(n));
+                let workers = workers.filter(|n| (1..=route::MAX_PROXY_WORKERS).contains(n));
                 rung.proxy_workers = workers.ok_or_else(|| {
                     wrong(format!(
                         "`{text}` is not a number of workers: write 1 to {}",
-                        via::MAX_PROXY_WORKERS
+                        route::MAX_PROXY_WORKERS
                     ))
                 })?;
             }

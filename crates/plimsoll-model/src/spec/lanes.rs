@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(checkout.load.connections, Some(5));
         assert_eq!(browse.load.connections, Some(2));
         assert_eq!(checkout.objective.len(), 2);
-        assert_eq!(files.call.present_names(), ["http"]);
+        assert_eq!(files.call.present_section_names(), ["http"]);
     }
 
     #[test]

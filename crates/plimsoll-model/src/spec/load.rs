@@ -38,20 +38,20 @@ impl Problems {
         );
         // The number is not used for arriving users, each of whom opens the connections that are needed.
         let connections = load.connections.unwrap_or(defaults.connections);
-        self.check_counts(spec, reuse, connections);
+        self.check_resource_counts(spec, reuse, connections);
         let deadline = self.resolve_deadline(spec);
         let stall_timeout = spec.stall_timeout();
         let typed_or = |typed: Option<Period>, default| typed.map_or(default, |p| p.0);
         let connect_timeout = typed_or(load.connect_timeout, defaults.connect_timeout);
         self.check_lifetimes(spec, reuse);
         let resolve_interval = typed_or(load.resolve_interval, defaults.resolve_interval);
-        let precision = self.resolve_precision(load);
+        let precision = self.resolve_rate_precision(load);
         let spin = typed_or(load.spin, defaults.spin);
         let tick = self.resolve_tick(spec);
         let read_buffer = load
             .read_buffer
             .map_or(defaults.read_buffer as u64, |size| size.0);
-        self.add_all([
+        self.report_failed_checks([
             (
                 connect_timeout.is_zero(),
                 "load.connect_timeout",
@@ -120,10 +120,10 @@ impl Problems {
     }
 
     /// Checks that connections, processes and workers are neither too few nor too many.
-    fn check_counts(&mut self, spec: &Spec, reuse: ConnectionReuse, connections: u32) {
+    fn check_resource_counts(&mut self, spec: &Spec, reuse: ConnectionReuse, connections: u32) {
         let load = &spec.load;
         let early = spec.tls.as_ref().and_then(|tls| tls.early_data);
-        self.add_all([
+        self.report_failed_checks([
             (
                 reuse == ConnectionReuse::Never && load.connections.is_some(),
                 "load.connections",
@@ -224,7 +224,7 @@ impl Problems {
         let load = &spec.load;
         let own = spec
             .call
-            .protocols()
+            .present_sections()
             .find(|(own, _)| own.schedules_own_arrivals);
         if let (Some(_), Some(key)) = (own, load.recording_key()) {
             self.add(
@@ -316,7 +316,7 @@ impl Problems {
     }
 
     /// Resolves the precision of the rate at which the load stops.
-    fn resolve_precision(&mut self, load: &LoadSpec) -> Option<f64> {
+    fn resolve_rate_precision(&mut self, load: &LoadSpec) -> Option<f64> {
         let typed = load.precision.as_deref()?;
         let precision =
             objective::parse_percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));

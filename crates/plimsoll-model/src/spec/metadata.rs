@@ -7,11 +7,11 @@ use std::time::Duration;
 use base64::Engine as _;
 
 use super::protocol;
-use super::{MetadataSpec, Problems, ResolveContext, Spec, is_printable};
+use super::{MetadataSpec, Problems, ResolveContext, Spec, is_valid_field_value};
 use crate::plan::RequestFields;
 use crate::rows::template::{
-    self, FieldScope, FieldSource, LiveValue, MetadataField, RowColumn, Rows, Template,
-    TemplatePart, Variation, VaryingMetadata,
+    self, CommandOutput, FieldScope, FieldSource, MetadataField, RowColumn, Rows, Template,
+    TemplatePart, VariationSettings, VaryingMetadata,
 };
 
 /// Minimum refresh interval; more frequent changes need another mechanism.
@@ -38,7 +38,7 @@ impl FieldNameRules {
 
     fn check(&self, name: &str) -> Result<(), &'static str> {
         (self.check)(name)?;
-        // Servers of another protocol would decode the value of such a name as binary.
+        // A protocol may decode values of names with a certain suffix as binary, as gRPC does for `-bin`.
         let others = protocol::all().filter_map(|protocol| protocol.binary_name_suffix);
         let mut others = others.filter(|(end, _)| !self.binary && name.ends_with(end));
         others.next().map_or(Ok(()), |(_, problem)| Err(problem))
@@ -95,7 +95,7 @@ pub struct CallMetadata {
 
 impl CallMetadata {
     /// Converts to the header fields of requests.
-    pub fn into_request_fields(self, variation: &Variation) -> RequestFields {
+    pub fn into_request_fields(self, variation: &VariationSettings) -> RequestFields {
         RequestFields {
             constant: self.constant,
             varying: (!self.varying.is_empty()).then(|| VaryingMetadata {
@@ -108,11 +108,11 @@ impl CallMetadata {
 
 /// A value that is the same for all calls.
 #[derive(Debug)]
-pub enum SharedValue {
+pub enum CallIndependentValue {
     /// Constant throughout the run.
     Constant(String),
     /// Refreshed during the run.
-    Live(LiveValue),
+    Live(CommandOutput),
 }
 
 /// A parsed entry.
@@ -127,12 +127,12 @@ struct ParsedField {
 impl Problems {
     /// Resolves the value at `key`, which is the same for all calls. The value has no field name, so the rules for
     /// names don't apply.
-    pub fn resolve_shared_value(
+    pub fn resolve_call_independent_value(
         &mut self,
         key: &str,
         spec: &MetadataSpec,
         surroundings: &dyn ResolveContext,
-    ) -> Option<SharedValue> {
+    ) -> Option<CallIndependentValue> {
         self.ok_or_report(key, resolve_value(spec, surroundings))
     }
 
@@ -193,15 +193,15 @@ impl Problems {
         }
         let typed = match self.ok_or_report(&key, resolve_value(spec, surroundings)) {
             None => return parsed,
-            Some(SharedValue::Live(value)) => {
+            Some(CallIndependentValue::Live(value)) => {
                 parsed.field = Some(MetadataField {
                     name: lower,
                     typed: String::new(),
-                    template: Template::from_live_value(value),
+                    template: Template::from_command_output(value),
                 });
                 return parsed;
             }
-            Some(SharedValue::Constant(text)) => text,
+            Some(CallIndependentValue::Constant(text)) => text,
         };
         parsed.uses_rows = template::uses_rows(&typed);
         let is_typed = matches!(spec, MetadataSpec::Text(_));
@@ -253,7 +253,7 @@ impl Problems {
 fn resolve_value(
     spec: &MetadataSpec,
     surroundings: &dyn ResolveContext,
-) -> Result<SharedValue, String> {
+) -> Result<CallIndependentValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
         MetadataSpec::Several(_) => return Err("a list, but only one value is allowed here".to_owned()),
@@ -282,13 +282,13 @@ fn resolve_value(
             }
             let printed = surroundings.run_command(command)?;
             // The output may be secret, so messages don't contain it.
-            let value = LiveValue::new(command, refresh, &printed);
+            let value = CommandOutput::new(command, refresh, &printed);
             return value
-                .map(SharedValue::Live)
+                .map(CallIndependentValue::Live)
                 .map_err(|problem| format!("`{command}`: {problem}"));
         }
     };
-    Ok(SharedValue::Constant(text))
+    Ok(CallIndependentValue::Constant(text))
 }
 
 /// Returns the value of Basic authentication for `USER:PASSWORD` (RFC 7617 §2). Messages do not contain the password.
@@ -333,18 +333,25 @@ fn parse_template(
         PlanRows::Unreadable | PlanRows::Nothing => None,
     };
     let taken = scope.taken;
-    match Template::parse(text, slots, FieldScope { rows, taken }) {
+    match Template::parse(
+        text,
+        slots,
+        FieldScope {
+            rows,
+            captured: taken,
+        },
+    ) {
         Ok(template) => Ok(Some(template)),
         Err(e) if is_typed || template::first_field(text).is_some() => Err(e),
         Err(_) => Err("its braces contain no field: two plain braces are written {{{{".to_owned()),
     }
 }
 
-const UNPRINTABLE_METADATA: &str =
+const UNPRINTABLE_METADATA_MESSAGE: &str =
     "not a metadata value: use printable ASCII without leading or trailing spaces";
-const UNPRINTABLE_FIELD: &str =
+const UNPRINTABLE_FIELD_MESSAGE: &str =
     "not a field value: use printable ASCII without leading or trailing spaces";
-const INVALID_BASE64: &str =
+const INVALID_BASE64_MESSAGE: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
 /// Checks that `template` gives a valid value for every call. Values may be secret, so messages don't contain them.
@@ -356,7 +363,7 @@ fn check_template(
 ) -> Result<(), String> {
     let is_binary = names.is_binary_name(name);
     let in_words = |problem: &'static str| match problem {
-        UNPRINTABLE_METADATA if !names.binary => UNPRINTABLE_FIELD,
+        UNPRINTABLE_METADATA_MESSAGE if !names.binary => UNPRINTABLE_FIELD_MESSAGE,
         problem => problem,
     };
     let fields = || template.parts().iter().filter_map(TemplatePart::field);
@@ -407,13 +414,13 @@ fn check_row<'a>(
             return if is_base64(text) {
                 Ok(())
             } else {
-                bad(INVALID_BASE64, None)
+                bad(INVALID_BASE64_MESSAGE, None)
             };
         }
         return match (source, columns) {
             (Some(FieldSource::Uuid), _) => Ok(()),
             (Some(FieldSource::Row(_)), [column]) if is_base64(&column.value(row)) => Ok(()),
-            (Some(FieldSource::Row(_)), _) => bad(INVALID_BASE64, columns.first()),
+            (Some(FieldSource::Row(_)), _) => bad(INVALID_BASE64_MESSAGE, columns.first()),
             _ => bad(
                 "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, or {{uuid}}, its sixteen bytes",
                 None,
@@ -422,7 +429,7 @@ fn check_row<'a>(
     }
     let is_ascii = |text: &str| text.bytes().all(|b| (0x20..=0x7e).contains(&b));
     if let Some(column) = columns.iter().find(|c| !is_ascii(&c.value(row))) {
-        return bad(UNPRINTABLE_METADATA, Some(column));
+        return bad(UNPRINTABLE_METADATA_MESSAGE, Some(column));
     }
     // Blanks at the ends can only be checked in the whole value, since a column's blanks may be in its middle.
     let mut whole = String::new();
@@ -435,14 +442,14 @@ fn check_row<'a>(
             },
         }
     }
-    if is_printable(&whole) {
+    if is_valid_field_value(&whole) {
         Ok(())
     } else {
         let has_blank = |c: &&&'a RowColumn| {
             let value = c.value(row);
             value.trim() != value
         };
-        bad(UNPRINTABLE_METADATA, columns.iter().find(has_blank))
+        bad(UNPRINTABLE_METADATA_MESSAGE, columns.iter().find(has_blank))
     }
 }
 

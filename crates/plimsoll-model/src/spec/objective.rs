@@ -6,13 +6,13 @@ use crate::formats::suggest::suggest;
 use crate::formats::units::{ByteSize, Period, Rate};
 use crate::metrics::measure::{Count, TimeMeasure};
 use crate::plan::{
-    ArrivalModel, CallPlan, LinkEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric,
+    ArrivalModel, CallPlan, ConnectionEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric,
 };
 
 const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, users_failed, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// Times by their names in an objective, in addition to the names of [`TimeMeasure`].
-const TIMES_BY_NAME: [(&str, TimeMetric); 9] = [
+const TIME_METRICS_BY_NAME: [(&str, TimeMetric); 9] = [
     ("response", TimeMetric::Response),
     ("service", TimeMetric::Service),
     ("first_byte", TimeMetric::FirstByte),
@@ -113,8 +113,8 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         "rate" => Metric::Rate,
         "fidelity" => Metric::Fidelity,
         "resumed" => Metric::Resumed,
-        "client.memory" | "client memory" => Metric::Memory(LinkEnd::Client),
-        "server.memory" | "server memory" => Metric::Memory(LinkEnd::Server),
+        "client.memory" | "client memory" => Metric::Memory(ConnectionEnd::Client),
+        "server.memory" | "server memory" => Metric::Memory(ConnectionEnd::Server),
         _ => {
             // A blank is accepted in place of the dot.
             let words = match metric.split_once(' ') {
@@ -180,7 +180,7 @@ fn is_percentile(text: &str) -> bool {
 }
 
 fn parse_time_metric(name: &str, statistic: &str) -> Result<TimeMetric, String> {
-    let known = TIMES_BY_NAME
+    let known = TIME_METRICS_BY_NAME
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, timed)| *timed);
@@ -188,7 +188,7 @@ fn parse_time_metric(name: &str, statistic: &str) -> Result<TimeMetric, String> 
     known
         .or_else(|| measured.find(|m| m.key() == name).map(TimeMetric::Measure))
         .ok_or_else(|| {
-            let names: Vec<&str> = TIMES_BY_NAME
+            let names: Vec<&str> = TIME_METRICS_BY_NAME
                 .iter()
                 .map(|(name, _)| *name)
                 .chain(
@@ -372,7 +372,7 @@ mod tests {
             let memory = parse(typed, "< 2.1kB").expect("right");
             assert_eq!(
                 (memory.metric, memory.limit),
-                (Metric::Memory(LinkEnd::Client), 2_100.0)
+                (Metric::Memory(ConnectionEnd::Client), 2_100.0)
             );
             assert_eq!(memory.text, "client.memory < 2.1kB");
         }

@@ -99,7 +99,7 @@ impl Problems {
     }
 
     /// Adds a problem for each of `checks` whose flag is set. A check consists of the flag, a key, and a message.
-    pub(super) fn add_all<'a>(
+    pub(super) fn report_failed_checks<'a>(
         &mut self,
         checks: impl IntoIterator<Item = (bool, &'a str, &'a str)>,
     ) {

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::apply::NON_UTF8_HELP;
 use super::context::ResolveContext;
-use super::keys::struct_keys;
+use super::flag_overrides::NON_UTF8_HELP;
 use super::problem::{Problem, Problems, reword_list_error};
+use super::section_keys::struct_keys;
 use super::wire::WireFormat;
 use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{ArrivalModel, Call, CallPlan, LoadStage};
@@ -68,8 +68,8 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         None
     }
 
-    /// Returns the files that determine the calls, with their keys.
-    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+    /// Returns the files that determine the calls, with the plan keys that name them.
+    fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         Vec::new()
     }
 
@@ -80,7 +80,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
 
     /// Applies `change` to header fields in nested tables of the section. The names that `change` receives are unique
     /// in the section.
-    fn change_other_fields(&mut self, _change: &dyn Fn(&str, &mut MetadataSpec)) {}
+    fn change_nested_fields(&mut self, _change: &dyn Fn(&str, &mut MetadataSpec)) {}
 
     /// Sets defaults of the load that this section implies.
     fn apply_defaults(&self, _: &mut LoadSpec) {}
@@ -103,7 +103,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     }
 
     /// Schedules the arrivals; called only if [`CallSection::SCHEDULES_OWN_ARRIVALS`].
-    fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
+    fn schedule_arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
         (None, Vec::new())
     }
 
@@ -118,7 +118,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     /// Rewrites the section as this version writes it, so that plans of older versions, which used other words or left
     /// out defaults, can be compared.
     #[must_use]
-    fn canonical(self) -> Self {
+    fn into_canonical(self) -> Self {
         self
     }
 
@@ -194,7 +194,7 @@ impl CallProtocol {
                 for (name, value) in typed.fields().into_iter().flatten() {
                     change(name, value);
                 }
-                typed.change_other_fields(change);
+                typed.change_nested_fields(change);
                 to_table(&typed).unwrap_or_else(|_| section.clone())
             },
             calls_per_user: |section| parse_section::<S>(section).ok()?.calls_per_user(),
@@ -206,7 +206,7 @@ impl CallProtocol {
                     .map_or_else(|_| WireFormat::default(), |own| own.wire_format(spec))
             },
             files: |section| {
-                parse_section::<S>(section).map_or_else(|_| Vec::new(), |own| own.files())
+                parse_section::<S>(section).map_or_else(|_| Vec::new(), |own| own.input_files())
             },
             apply_defaults: |section, load| {
                 if let Ok(own) = parse_section::<S>(section) {
@@ -215,7 +215,7 @@ impl CallProtocol {
             },
             arrivals: |section, load, problems| {
                 let own = parse_section::<S>(section).unwrap_or_default();
-                own.arrivals(load, problems)
+                own.schedule_arrivals(load, problems)
             },
             resolve: |section, spec, problems, surroundings| {
                 let own = parse_section::<S>(section).map_err(|problem| problems.0.push(problem));
@@ -223,7 +223,7 @@ impl CallProtocol {
                 Some(CallPlan::new(call))
             },
             canonical: |section| {
-                let own = parse_section::<S>(section).map(S::canonical);
+                let own = parse_section::<S>(section).map(S::into_canonical);
                 let canonical = own.and_then(|own| to_table(&own));
                 canonical.unwrap_or_else(|_| section.clone())
             },

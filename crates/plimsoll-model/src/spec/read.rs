@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::struct_keys;
 use super::lane_table::LaneTable;
 use super::problem::reword_list_error;
-use super::steps::{self, STEPS_KEY, move_steps};
+use super::section_keys::struct_keys;
+use super::steps::{self, STEPS_KEY, move_steps_into_section};
 use super::{
     ArrivalsTable, CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec,
     TlsSpec, WatchSpec, protocol, suggest,
@@ -29,7 +29,7 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     }
     let mut spec: Spec =
         toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])?;
-    let checked = move_steps(&mut spec).and_then(|()| {
+    let checked = move_steps_into_section(&mut spec).and_then(|()| {
         let calls = &mut spec.call;
         calls.try_change_sections(|protocol, section| (protocol.check)(section))
     });
@@ -119,7 +119,7 @@ fn find_span(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
 /// Returns the keys of the table at `path`; `None`: any key is allowed.
 fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
     let keys = match path {
-        "call" => return Some(CallSpec::names().collect()),
+        "call" => return Some(CallSpec::known_section_names().collect()),
         "" => struct_keys::<Spec>(),
         "tls" => struct_keys::<TlsSpec>(),
         "rows" => struct_keys::<RowsSpec>(),
@@ -205,7 +205,7 @@ fn report_unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Probl
 /// Returns the section that has a key of this name or a similar one.
 fn find_section_with_key(name: &str) -> Option<(String, &'static str)> {
     let mut sections = vec!["load".to_owned()];
-    sections.extend(CallSpec::names().map(|section| format!("call.{section}")));
+    sections.extend(CallSpec::known_section_names().map(|section| format!("call.{section}")));
     sections.extend(["tls", "rows", "watch", "find"].map(str::to_owned));
     let keys: Vec<(String, &'static str)> = sections
         .iter()

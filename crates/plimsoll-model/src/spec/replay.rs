@@ -8,7 +8,7 @@ use super::resolve::DEFAULT_SEED;
 use super::{ArrivalsSpec, LoadSpec, Problems, ResolveContext, Spec, objective};
 use crate::formats::units::Period;
 use crate::plan::LoadStage;
-use crate::rows::recording::{Recording, RecordingFormat, RecordingRequest};
+use crate::rows::recording::{Recording, RecordingFormat, RecordingOptions};
 use crate::rows::template::Rows;
 
 /// The valid range of replay speeds.
@@ -38,7 +38,7 @@ impl Problems {
             self.report_unused_replay_keys(load);
             return None;
         };
-        let request = self.resolve_recording_request(spec)?;
+        let request = self.resolve_recording_options(spec)?;
         let recording = self.ok_or_report(key, surroundings.read_recording(&request))?;
         let is_other = load
             .checksum
@@ -75,7 +75,7 @@ impl Problems {
     }
 
     /// Resolves how the recorded file is read, and which part of it is replayed; `None`: there was a problem.
-    fn resolve_recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
+    fn resolve_recording_options(&mut self, spec: &Spec) -> Option<RecordingOptions> {
         let load = &spec.load;
         let before = self.0.len();
         let times = load.arrivals.as_ref().and_then(ArrivalsSpec::file);
@@ -113,8 +113,8 @@ impl Problems {
         let sample = load
             .sample
             .as_deref()
-            .and_then(|typed| self.resolve_sample(typed));
-        (self.0.len() == before).then_some(RecordingRequest {
+            .and_then(|typed| self.resolve_client_sample(typed));
+        (self.0.len() == before).then_some(RecordingOptions {
             file,
             format,
             time_column: load.time_column.clone(),
@@ -149,7 +149,7 @@ impl Problems {
         })
     }
 
-    fn resolve_sample(&mut self, typed: &str) -> Option<f64> {
+    fn resolve_client_sample(&mut self, typed: &str) -> Option<f64> {
         let share =
             objective::parse_percent(typed.trim()).filter(|share| *share > 0.0 && *share <= 1.0);
         if share.is_none() {
@@ -165,7 +165,7 @@ impl Problems {
         surroundings: &dyn ResolveContext,
     ) -> Option<Rows> {
         // Problems of the request are ignored here, because they are reported when the load is resolved.
-        let request = Problems::default().resolve_recording_request(spec)?;
+        let request = Problems::default().resolve_recording_options(spec)?;
         let recording = surroundings.read_recording(&request).ok()?;
         recording.rows().map(Rows::from_recording)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
 use super::target::{
-    allows_path, call_path, is_bare_unix_socket, parse_target_for, schemes_for, section_for_url,
-    section_matches_url, split_scheme, target_syntax_help,
+    allows_path, call_path, is_bare_unix_socket, parse_target_for, schemes_for_section,
+    section_for_url, section_matches_url, split_scheme, target_syntax_help,
 };
 use super::{Spec, WatchSpec, protocol, set_target_addresses};
 use crate::formats::labels;
@@ -29,13 +29,13 @@ pub(super) const DEFAULT_SEED: u64 = 1;
 pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut spec = spec.clone();
-    for (protocol, section) in spec.call.protocols() {
+    for (protocol, section) in spec.call.present_sections() {
         (protocol.apply_defaults)(section, &mut spec.load);
     }
     apply_user_defaults(&mut spec);
     let spec = &spec;
     let mut target = problems.resolve_target(spec);
-    let mut sections = spec.call.protocols();
+    let mut sections = spec.call.present_sections();
     let call_secured = sections.any(|(protocol, section)| (protocol.uses_tls)(section, spec));
     let secured = target.as_ref();
     let secured = secured.map(|(_, secured)| *secured || call_secured);
@@ -141,7 +141,7 @@ impl Problems {
 
 /// Returns a default name such as `GetScore, open loop`.
 fn default_name(call: &CallPlan, load: &LoadPlan) -> String {
-    if let Some(name) = call.run_name() {
+    if let Some(name) = call.fixed_run_name() {
         return name.to_owned();
     }
     let kind = match (load.reuse, load.arrivals) {
@@ -160,7 +160,11 @@ impl Problems {
                 let (target, secured) =
                     self.ok_or_report("target", resolve_target_url(url, spec))?;
                 if target.socket.is_some()
-                    && !spec.call.present_names().into_iter().any(allows_path)
+                    && !spec
+                        .call
+                        .present_section_names()
+                        .into_iter()
+                        .any(allows_path)
                     && let Some(path) = call_path(url)
                 {
                     self.add(
@@ -212,7 +216,7 @@ impl Problems {
     }
 
     fn resolve_call(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<CallPlan> {
-        let given = spec.call.present_names();
+        let given = spec.call.present_section_names();
         let wanted = spec.target.as_deref().and_then(section_for_url);
         match given.as_slice() {
             [] => {
@@ -243,13 +247,13 @@ impl Problems {
                         "target",
                         format!(
                             "scheme `{scheme}` is for {wanted} calls, not for {section} calls: write {}{rest}",
-                            schemes_for(section).scheme(secured)
+                            schemes_for_section(section).scheme(secured)
                         ),
                     );
                 }
             }
         }
-        let (protocol, section) = spec.call.protocols().next()?;
+        let (protocol, section) = spec.call.present_sections().next()?;
         if spec.rows.is_some() && !protocol.supports_rows {
             let others = list_sections(|protocol| protocol.supports_rows);
             self.add(
@@ -309,14 +313,14 @@ fn list_sections(wanted: impl Fn(&protocol::CallProtocol) -> bool) -> String {
 }
 
 /// Returns whether a text is a valid header field value: printable ASCII without blanks at its ends.
-pub fn is_printable(text: &str) -> bool {
+pub fn is_valid_field_value(text: &str) -> bool {
     text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
 }
 
 /// Returns the target of `url` and whether it uses TLS. The URL of a Unix socket may leave that open; then the spec
 /// decides.
 pub fn resolve_target_url(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
-    let section = spec.call.present_names().into_iter().next();
+    let section = spec.call.present_section_names().into_iter().next();
     let (mut target, secured) = parse_target_for(section, url)?;
     // The URL is only shown in reports, so its secrets can be replaced by the names of variables.
     target.url = redaction::replace_secrets_with_variables(url);
@@ -327,6 +331,6 @@ pub fn resolve_target_url(url: &str, spec: &Spec) -> Result<(Target, bool), Stri
 }
 
 /// Returns whether a text has no blanks and can be part of a URL or a header field.
-pub fn is_visible(text: &str) -> bool {
+pub fn is_visible_ascii(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| (0x21..=0x7e).contains(&b))
 }

@@ -4,7 +4,7 @@ use super::resolve::DEFAULT_SEED;
 use super::{Problems, ResolveContext, Spec};
 use crate::formats::quantity::plural;
 use crate::plan::{ArrivalModel, CallPlan, LoadPlan};
-use crate::rows::template::{RowOrder, Rows, Variation};
+use crate::rows::template::{RowOrder, Rows, VariationSettings};
 use crate::schedule::Schedule;
 
 impl Problems {
@@ -27,12 +27,12 @@ impl Problems {
     }
 
     /// Resolves the settings that determine the values of each call.
-    pub fn resolve_variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
+    pub fn resolve_variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> VariationSettings {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
         let order = self.resolve_choice("rows.order", typed, &RowOrder::ALL, RowOrder::name);
         let load = &spec.load;
         let clients = load.clients.or(load.connections).unwrap_or(1);
-        let variation = Variation::new(
+        let variation = VariationSettings::new(
             spec.seed.unwrap_or(DEFAULT_SEED),
             clients,
             rows.map_or(0, Rows::count),
@@ -49,13 +49,13 @@ impl Problems {
     pub(super) fn check_row_count(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
         // An arrival may be a user who makes several calls.
         let each = u64::from(call.calls_per_user().unwrap_or(1));
-        let Some(variation) = call.variation() else {
+        let Some(variation) = call.variation_settings() else {
             return;
         };
-        if variation.order() != RowOrder::Unique {
+        if variation.row_order() != RowOrder::Unique {
             return;
         }
-        let rows = variation.rows();
+        let rows = variation.row_count();
         let key = "rows.order";
         let enough = match load.arrivals {
             ArrivalModel::Open(_) => {

@@ -18,11 +18,11 @@ pub const URL_KEYS: [&str; 2] = ["path", "target"];
 ///
 /// # Errors
 /// When the call's protocol has no steps.
-pub(super) fn move_steps(spec: &mut Spec) -> Result<(), Problem> {
+pub(super) fn move_steps_into_section(spec: &mut Spec) -> Result<(), Problem> {
     if spec.steps.is_empty() {
         return Ok(());
     }
-    let given = spec.call.present_names();
+    let given = spec.call.present_section_names();
     let target = spec.target.as_deref().and_then(section_for_url);
     let wanted = given.first().copied().or(target);
     let with_steps = || protocol::all().filter(|protocol| (protocol.keys)().contains(&STEPS_KEY));

@@ -168,7 +168,7 @@ pub fn scheme_alias(url: &str) -> Option<&str> {
 }
 
 /// Returns the schemes for `section`.
-pub(super) fn schemes_for(section: &str) -> &'static UrlSchemes {
+pub(super) fn schemes_for_section(section: &str) -> &'static UrlSchemes {
     let known = all_schemes().find(|schemes| schemes.section == section);
     known.unwrap_or(protocol::default_url_schemes())
 }
@@ -288,7 +288,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
 /// Returns the message for a URL without a scheme.
 fn missing_scheme_message(section: Option<&str>, url: &str) -> String {
     let url = strip_userinfo(url);
-    let schemes = section.map_or(protocol::default_url_schemes(), schemes_for);
+    let schemes = section.map_or(protocol::default_url_schemes(), schemes_for_section);
     let secured = schemes.secured.unwrap_or(schemes.plain);
     let plain = schemes.plain;
     let mut message = format!(

@@ -242,7 +242,7 @@ impl Problems {
             self.0.extend(problems);
             ServerTrust::System
         });
-        self.add_all([
+        self.report_failed_checks([
             (
                 spec.cert.is_some() && spec.key.is_none(),
                 "tls.key",
@@ -254,14 +254,14 @@ impl Problems {
                 "missing: a private key (tls.key) needs its certificate",
             ),
         ]);
-        let versions = self.resolve_names(
+        let versions = self.find_by_names(
             "tls.versions",
             spec.versions,
             find_tls_version,
             "a version of TLS",
         );
-        let suites = self.resolve_names("tls.suites", spec.suites, find_suite, "a cipher suite");
-        let groups = self.resolve_names(
+        let suites = self.find_by_names("tls.suites", spec.suites, find_suite, "a cipher suite");
+        let groups = self.find_by_names(
             "tls.groups",
             spec.groups,
             find_group,
@@ -275,7 +275,7 @@ impl Problems {
         self.check_suites(&versions, suites.as_deref().unwrap_or_default());
         let only_old = !versions.contains(&TlsVersion::V1_3);
         let is_own = spec.records.as_deref() == Some("own");
-        self.add_all([
+        self.report_failed_checks([
             (
                 early_data && !resume,
                 "tls.early_data",
@@ -410,7 +410,7 @@ impl Problems {
     }
 
     /// Resolves values from the names that the user gave, ignoring case.
-    fn resolve_names<T>(
+    fn find_by_names<T>(
         &mut self,
         key: &str,
         typed: Option<Vec<String>>,

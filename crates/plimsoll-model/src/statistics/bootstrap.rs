@@ -17,13 +17,13 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use super::quantile::{confidence_ranks, is_supported};
 
 /// Minimum number of seconds; with fewer, the variation between seconds can't be estimated.
-pub const MIN_BLOCKS: usize = 10;
+pub const MIN_RESAMPLED_SECONDS: usize = 10;
 
 /// Maximum number of blocks. Seconds of a longer run are merged, which bounds the cost of intervals.
 pub const MAX_BLOCKS: usize = 120;
 
 /// Maximum number of distinct times. If there are more, neighbouring times are merged.
-const MAX_VALUES: usize = 4_096;
+const MAX_DISTINCT_TIMES: usize = 4_096;
 
 /// Number of resampled runs.
 const RESAMPLE_COUNT: usize = 400;
@@ -60,11 +60,11 @@ impl BootstrapResamples {
     /// `None`: there are too few seconds.
     pub fn draw(stages: &[usize]) -> Option<BootstrapResamples> {
         let seconds: usize = stages.iter().sum();
-        if seconds < MIN_BLOCKS {
+        if seconds < MIN_RESAMPLED_SECONDS {
             return None;
         }
         // If a stage is too short to be resampled separately, all seconds are resampled together.
-        let lengths = if stages.iter().any(|length| *length < MIN_BLOCKS) {
+        let lengths = if stages.iter().any(|length| *length < MIN_RESAMPLED_SECONDS) {
             vec![seconds]
         } else {
             stages.to_vec()
@@ -190,7 +190,7 @@ impl TimesBySecond {
             .collect();
         values.sort_unstable();
         values.dedup();
-        let step = values.len().div_ceil(MAX_VALUES).max(1);
+        let step = values.len().div_ceil(MAX_DISTINCT_TIMES).max(1);
         if step > 1 {
             values = values
                 .chunks(step)

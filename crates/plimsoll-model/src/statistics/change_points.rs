@@ -34,7 +34,7 @@ pub const WINDOW_RUNS: usize = 50;
 pub const MIN_SEGMENT_RUNS: usize = 4;
 
 /// Maximum number of runs by which a change is moved to its exact position.
-const MAX_MOVED_RUNS: usize = 5;
+const MAX_REFINEMENT_RUNS: usize = 5;
 
 /// Maximum probability of finding a change in a series without one (0–1).
 pub const MAX_FALSE_ALARM_PROBABILITY: f64 = 0.02;
@@ -73,7 +73,7 @@ pub fn change_points(values: &[f64]) -> Vec<ChangePoint> {
     }
     let windows = values.len().div_ceil(WINDOW_RUNS / 2);
     let candidates = remove_close_pairs(values, find_candidates(values));
-    keep_significant(values, candidates, windows)
+    keep_significant_candidates(values, candidates, windows)
 }
 
 /// A position at which a series may change.
@@ -221,7 +221,11 @@ fn limit_to_window(first: usize, index: usize, end: usize) -> (usize, usize) {
 }
 
 /// Removes the weakest candidate repeatedly until all remaining ones are significant.
-fn keep_significant(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<ChangePoint> {
+fn keep_significant_candidates(
+    values: &[f64],
+    candidates: Vec<usize>,
+    windows: usize,
+) -> Vec<ChangePoint> {
     let judge = |first: usize, index: usize, end: usize| {
         let (first, end) = limit_to_window(first, index, end);
         let p_value = permutation_test(&values[first..end], index - first, windows);
@@ -268,7 +272,7 @@ fn keep_significant(values: &[f64], candidates: Vec<usize>, windows: usize) -> V
     }
 }
 
-/// Moves each change to the position within [`MAX_MOVED_RUNS`] where the values differ least from the medians of both
+/// Moves each change to the position within [`MAX_REFINEMENT_RUNS`] where the values differ least from the medians of both
 /// sides (Bai, *Least absolute deviation estimation of a shift*, Econometric Theory 1995). Ranks alone can't
 /// distinguish a small value before a drop from the values after it.
 fn refine_positions(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
@@ -277,8 +281,8 @@ fn refine_positions(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePo
         let next = found.get(i + 1).map_or(values.len(), |after| after.index);
         let (first, end) = limit_to_window(previous, found[i].index, next);
         let index = found[i].index;
-        let lowest = (first + MIN_SEGMENT_RUNS).max(index.saturating_sub(MAX_MOVED_RUNS));
-        let highest = (end - MIN_SEGMENT_RUNS).min(index + MAX_MOVED_RUNS);
+        let lowest = (first + MIN_SEGMENT_RUNS).max(index.saturating_sub(MAX_REFINEMENT_RUNS));
+        let highest = (end - MIN_SEGMENT_RUNS).min(index + MAX_REFINEMENT_RUNS);
         let cost = |place: usize| {
             absolute_deviation(&values[first..place]) + absolute_deviation(&values[place..end])
         };

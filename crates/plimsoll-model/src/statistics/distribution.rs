@@ -4,11 +4,11 @@ use super::quantile::quantile;
 use hdrhistogram::Histogram;
 
 /// The percentiles that [`percentiles`] returns.
-pub const PERCENTS: [u8; 11] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];
+pub const PERCENTILE_RANKS: [u8; 11] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];
 
-/// Returns each of [`PERCENTS`] with its value; `None`: the sample is too small.
+/// Returns each of [`PERCENTILE_RANKS`] with its value; `None`: the sample is too small.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (u8, Option<u64>)> {
-    PERCENTS
+    PERCENTILE_RANKS
         .into_iter()
         .map(|percent| (percent, quantile(histogram, f64::from(percent) / 100.0)))
 }
@@ -98,6 +98,6 @@ mod tests {
         };
         assert!(percents(5).is_empty());
         assert!(percents(40).contains(&90) && !percents(40).contains(&99));
-        assert_eq!(percents(1000), PERCENTS);
+        assert_eq!(percents(1000), PERCENTILE_RANKS);
     }
 }

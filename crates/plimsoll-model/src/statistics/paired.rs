@@ -34,7 +34,7 @@ pub fn paired_difference(differences: &[f64], alpha: f64) -> Option<PairedDiffer
     if differences.iter().any(|d| !d.is_finite()) {
         return None;
     }
-    let beyond = excluded_averages(differences.len(), alpha / 2.0)?;
+    let beyond = excluded_average_count(differences.len(), alpha / 2.0)?;
     let mut averages = Vec::new();
     for (i, a) in differences.iter().enumerate() {
         averages.extend(differences[i..].iter().map(|b| f64::midpoint(*a, *b)));
@@ -58,12 +58,12 @@ pub fn min_pairs(alpha: f64) -> usize {
 
 /// Returns how many of the smallest Walsh averages lie outside the interval: the largest k with P(signed-rank sum ≤ k)
 /// ≤ `tail`. `None`: even k = 0 is too likely.
-fn excluded_averages(n: usize, tail: f64) -> Option<usize> {
+fn excluded_average_count(n: usize, tail: f64) -> Option<usize> {
     if n == 0 {
         return None;
     }
     if n > MAX_EXACT_PAIRS {
-        return approximate_excluded_averages(n, tail);
+        return approximate_excluded_average_count(n, tail);
     }
     let most = n * (n + 1) / 2;
     let mut ways = vec![0.0_f64; most + 1];
@@ -86,8 +86,8 @@ fn excluded_averages(n: usize, tail: f64) -> Option<usize> {
     found
 }
 
-/// Approximates [`excluded_averages`] for many pairs by the normal distribution with continuity correction.
-fn approximate_excluded_averages(n: usize, tail: f64) -> Option<usize> {
+/// Approximates [`excluded_average_count`] for many pairs by the normal distribution with continuity correction.
+fn approximate_excluded_average_count(n: usize, tail: f64) -> Option<usize> {
     let n = n as f64;
     let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);
     let z = Normal::standard().inverse_cdf(tail.clamp(f64::MIN_POSITIVE, 0.5));
@@ -103,9 +103,9 @@ mod tests {
     fn critical_values_match_published_tables() {
         // Critical values of the signed-rank sum, two-sided 5 % (Wilcoxon's table).
         for (n, critical) in [(6, 0), (8, 3), (10, 8), (15, 25), (20, 52)] {
-            assert_eq!(excluded_averages(n, 0.025), Some(critical), "{n}");
+            assert_eq!(excluded_average_count(n, 0.025), Some(critical), "{n}");
         }
-        assert_eq!(excluded_averages(5, 0.025), None);
+        assert_eq!(excluded_average_count(5, 0.025), None);
         assert_eq!(min_pairs(0.05), 6);
         assert_eq!(min_pairs(0.002), 10);
     }
@@ -115,8 +115,8 @@ mod tests {
         for tail in [0.025, 0.005, 0.0006] {
             let off = |n| {
                 let (exact, near) = (
-                    excluded_averages(n, tail).unwrap(),
-                    approximate_excluded_averages(n, tail).unwrap(),
+                    excluded_average_count(n, tail).unwrap(),
+                    approximate_excluded_average_count(n, tail).unwrap(),
                 );
                 exact.abs_diff(near) as f64 / exact as f64
             };
@@ -127,8 +127,8 @@ mod tests {
                 off(60)
             );
         }
-        assert_eq!(approximate_excluded_averages(2, 1e-9), None);
-        assert!(excluded_averages(400, 0.0006).is_some_and(|k| (30_000..40_100).contains(&k)));
+        assert_eq!(approximate_excluded_average_count(2, 1e-9), None);
+        assert!(excluded_average_count(400, 0.0006).is_some_and(|k| (30_000..40_100).contains(&k)));
     }
 
     /// The signed ranks of 1 to 6 sum up to 0, 1, 2, 3, 4 in 1, 1, 1, 2, 2 of 64 ways (counted with
@@ -145,10 +145,10 @@ mod tests {
             (5.0, Some(3)),
             (7.0, Some(4)),
         ] {
-            assert_eq!(excluded_averages(6, ways / 64.0), cut_at, "{ways}");
+            assert_eq!(excluded_average_count(6, ways / 64.0), cut_at, "{ways}");
         }
-        assert_eq!(excluded_averages(0, 0.5), None);
-        assert_eq!(excluded_averages(1, 0.5), Some(0));
+        assert_eq!(excluded_average_count(0, 0.5), None);
+        assert_eq!(excluded_average_count(1, 0.5), Some(0));
         assert_eq!(min_pairs(2.0 / 32.0), 5, "to the letter");
         assert_eq!(min_pairs(2.0 / 32.1), 6);
         assert_eq!(min_pairs(1.0), 1);

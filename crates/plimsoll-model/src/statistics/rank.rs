@@ -105,7 +105,7 @@ fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     if ranks.len() > MAX_EXACT_RUNS {
         return approximate_p_value(&ranks, a.len(), observed);
     }
-    let ways = rank_sums(&ranks, a.len());
+    let ways = rank_sum_counts(&ranks, a.len());
     let total: f64 = ways.iter().sum();
     let below: f64 = ways[..=observed].iter().sum();
     let above: f64 = ways[observed..].iter().sum();
@@ -120,7 +120,7 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
 }
 
 /// Returns, for every sum, the number of ways to choose `size` of the ranks with this sum.
-fn rank_sums(ranks: &[usize], size: usize) -> Vec<f64> {
+fn rank_sum_counts(ranks: &[usize], size: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; most + 1]; size + 1];
     ways[0][0] = 1.0;
@@ -159,7 +159,7 @@ fn lower_tail_quantile(n1: usize, n2: usize, tail: f64) -> usize {
         return (m * n / 2.0 - z * deviation).floor().max(0.0) as usize;
     }
     let ranks: Vec<usize> = (1..=n1 + n2).collect();
-    let ways = rank_sums(&ranks, n1);
+    let ways = rank_sum_counts(&ranks, n1);
     let total: f64 = ways.iter().sum();
     let smallest = n1 * (n1 + 1) / 2;
     let mut cumulated = 0.0;

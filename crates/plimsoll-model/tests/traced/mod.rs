@@ -2,7 +2,7 @@
 
 use plimsoll_model::Time;
 use plimsoll_model::records::record::CallSampler;
-use plimsoll_model::records::recorder::{CallTracing, RequestCarrier};
+use plimsoll_model::records::recorder::{CallTracing, RequestContext};
 use plimsoll_model::rows::template::TraceIds;
 
 /// Returns the settings of a worker that keeps the slowest calls and a sample of five.
@@ -17,8 +17,8 @@ pub(crate) fn tracing() -> CallTracing {
 }
 
 /// Returns how a step's request was sent, which carries other calls, too.
-pub(crate) fn carrier() -> RequestCarrier {
-    RequestCarrier {
+pub(crate) fn carrier() -> RequestContext {
+    RequestContext {
         connection: Some(1),
         shared_trace_number: Some(1),
         step: Some(0),

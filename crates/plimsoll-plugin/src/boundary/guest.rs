@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::{ptr, slice};
 
-use crate::abi::{self, Buffer, Host, Table};
+use crate::abi::{self, Buffer, CodecTable, HostTable};
 
-pub use crate::abi::{kind, level, make, sender};
+pub use crate::abi::{log_level, new_frame_kind, parse_frame_kind, sender};
 
 /// A codec plugin in Rust. `plimsoll_codec.h` documents each function.
 pub trait Plugin: 'static {
@@ -18,21 +18,22 @@ pub trait Plugin: 'static {
     const NAME: &'static CStr;
 
     /// Returns whether a connection that begins with `bytes` uses the protocol.
-    fn matches(bytes: &[u8], sender: u32) -> Matches;
+    fn matches(bytes: &[u8], sender: u32) -> MatchResult;
 
     /// Decodes the beginning of `bytes`, which are not empty.
     fn decode(bytes: &[u8], sender: u32) -> Decoded;
 
     /// Writes `frame` with another id; returns `false` if it is not a frame.
-    fn encode(frame: &[u8], note: u64, id: u64, out: &mut Out<'_>) -> bool;
+    fn encode(frame: &[u8], note: u64, id: u64, out: &mut FrameOutput<'_>) -> bool;
 
     /// Writes a new frame of kind `what`, a constant of [`make`]; returns `false` if the protocol has no such frame.
-    fn make(what: u32, id: u64, note: u64, payload: &[u8], out: &mut Out<'_>) -> bool;
+    fn make_frame(what: u32, id: u64, note: u64, payload: &[u8], out: &mut FrameOutput<'_>)
+    -> bool;
 }
 
 /// Whether a connection uses the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Matches {
+pub enum MatchResult {
     /// The connection uses the protocol.
     Yes,
     /// More bytes are needed to decide.
@@ -57,12 +58,12 @@ pub enum Decoded {
 
 /// The output buffer for a frame.
 #[derive(Debug)]
-pub struct Out<'a> {
+pub struct FrameOutput<'a> {
     room: &'a mut [u8],
     length: usize,
 }
 
-impl Out<'_> {
+impl FrameOutput<'_> {
     /// Appends `bytes`.
     pub fn put(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
@@ -75,10 +76,10 @@ impl Out<'_> {
 }
 
 /// The host that loaded this plugin. Each plugin has its own copy of this crate.
-static HOST_TABLE: OnceLock<&'static Host> = OnceLock::new();
+static HOST_TABLE: OnceLock<&'static HostTable> = OnceLock::new();
 
 /// Returns whether the host logs messages of a [`level`].
-pub fn wants(level: u32) -> bool {
+pub fn is_log_enabled(level: u32) -> bool {
     HOST_TABLE
         .get()
         .is_some_and(|host| (host.wants)(level) != 0)
@@ -96,8 +97,8 @@ pub fn log(level: u32, text: &str) {
 #[macro_export]
 macro_rules! debug {
     ($($text:tt)*) => {
-        if $crate::guest::wants($crate::guest::level::DEBUG) {
-            $crate::guest::log($crate::guest::level::DEBUG, &format!($($text)*));
+        if $crate::guest::is_log_enabled($crate::guest::log_level::DEBUG) {
+            $crate::guest::log($crate::guest::log_level::DEBUG, &format!($($text)*));
         }
     };
 }
@@ -111,8 +112,8 @@ macro_rules! export {
         #[allow(unsafe_code, reason = "the symbol that a plugin exports")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn plimsoll_codec(
-            host: *const $crate::abi::Host,
-        ) -> *const $crate::abi::Table {
+            host: *const $crate::abi::HostTable,
+        ) -> *const $crate::abi::CodecTable {
             unsafe { $crate::guest::enter::<$plugin>(host) }
         }
     };
@@ -123,13 +124,13 @@ macro_rules! export {
 ///
 /// # Safety
 /// `host` must be null, or point to a `plimsoll_host` of the header that exists as long as the process.
-pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
+pub unsafe fn enter<P: Plugin>(host: *const HostTable) -> *const CodecTable {
     if host.is_null() {
         return ptr::null();
     }
     // SAFETY: `host` is not null, and has these two fields in every version.
     let (version, size) = unsafe { ((*host).abi, (*host).size) };
-    if version == abi::VERSION && size as usize >= size_of::<Host>() {
+    if version == abi::ABI_VERSION && size as usize >= size_of::<HostTable>() {
         // SAFETY: the host has this version and size, and exists as long as the process.
         let _ = HOST_TABLE.set(unsafe { &*host });
     }
@@ -138,11 +139,11 @@ pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
 }
 
 /// Returns the function table of a plugin, which is valid as long as the process exists.
-pub(crate) fn function_table<P: Plugin>() -> &'static Table {
+pub(crate) fn function_table<P: Plugin>() -> &'static CodecTable {
     const {
-        &Table {
-            abi: abi::VERSION,
-            size: size_of::<Table>() as u32,
+        &CodecTable {
+            abi: abi::ABI_VERSION,
+            size: size_of::<CodecTable>() as u32,
             name: P::NAME.as_ptr(),
             matches: Some(matches::<P>),
             decode: Some(decode::<P>),
@@ -171,13 +172,13 @@ unsafe fn bytes_at<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
 unsafe extern "C" fn matches<P: Plugin>(bytes: *const u8, length: u64, sender: u32) -> i32 {
     // SAFETY: the host guarantees `length` bytes at `bytes` for the time of the call.
     let Some(bytes) = (unsafe { bytes_at(bytes, length) }) else {
-        return abi::result::FAILED;
+        return abi::result_code::FAILED;
     };
     match catch_unwind(|| P::matches(bytes, sender)) {
-        Ok(Matches::Yes) => abi::result::OK,
-        Ok(Matches::More) => abi::result::MORE,
-        Ok(Matches::No) => abi::result::MALFORMED,
-        Err(_) => abi::result::FAILED,
+        Ok(MatchResult::Yes) => abi::result_code::OK,
+        Ok(MatchResult::More) => abi::result_code::MORE,
+        Ok(MatchResult::No) => abi::result_code::MALFORMED,
+        Err(_) => abi::result_code::FAILED,
     }
 }
 
@@ -189,23 +190,23 @@ unsafe extern "C" fn decode<P: Plugin>(
 ) -> i32 {
     // SAFETY: the host guarantees `length` bytes at `bytes` for the time of the call.
     let Some(bytes) = (unsafe { bytes_at(bytes, length) }) else {
-        return abi::result::FAILED;
+        return abi::result_code::FAILED;
     };
     let (decoded, result) = match catch_unwind(|| P::decode(bytes, sender)) {
-        Ok(Decoded::Frame(frame)) => (frame, abi::result::OK),
+        Ok(Decoded::Frame(frame)) => (frame, abi::result_code::OK),
         Ok(Decoded::More(length)) => {
             let needed = abi::Frame {
                 length,
                 ..abi::Frame::default()
             };
-            (needed, abi::result::MORE)
+            (needed, abi::result_code::MORE)
         }
-        Ok(Decoded::Head(frame)) => (frame, abi::result::MORE),
-        Ok(Decoded::Malformed) => return abi::result::MALFORMED,
-        Err(_) => return abi::result::FAILED,
+        Ok(Decoded::Head(frame)) => (frame, abi::result_code::MORE),
+        Ok(Decoded::Malformed) => return abi::result_code::MALFORMED,
+        Err(_) => return abi::result_code::FAILED,
     };
     if frame.is_null() {
-        return abi::result::FAILED;
+        return abi::result_code::FAILED;
     }
     // SAFETY: the pointer is not null, and the host guarantees that it points to a frame to be written.
     unsafe { frame.write(decoded) };
@@ -222,13 +223,13 @@ unsafe fn write_frame(
     length: u64,
     out: *mut Buffer,
     refused: i32,
-    write: impl FnOnce(&[u8], &mut Out<'_>) -> bool,
+    write: impl FnOnce(&[u8], &mut FrameOutput<'_>) -> bool,
 ) -> i32 {
     // SAFETY: the caller vouches for the bytes; `out` is null or points to the host's buffer, which nobody else uses
     // during the call.
     let (bytes, buffer) = unsafe { (bytes_at(bytes, length), out.as_mut()) };
     let (Some(bytes), Some(buffer)) = (bytes, buffer) else {
-        return abi::result::FAILED;
+        return abi::result_code::FAILED;
     };
     let room = match usize::try_from(buffer.room) {
         Ok(room) if room > 0 && room <= isize::MAX as usize && !buffer.bytes.is_null() => {
@@ -237,14 +238,14 @@ unsafe fn write_frame(
         }
         _ => &mut [],
     };
-    let mut out = Out { room, length: 0 };
+    let mut out = FrameOutput { room, length: 0 };
     let written = catch_unwind(AssertUnwindSafe(|| write(bytes, &mut out)));
     buffer.length = out.length as u64;
     match written {
-        Ok(true) if buffer.length > buffer.room => abi::result::ROOM,
-        Ok(true) => abi::result::OK,
+        Ok(true) if buffer.length > buffer.room => abi::result_code::NEEDS_ROOM,
+        Ok(true) => abi::result_code::OK,
         Ok(false) => refused,
-        Err(_) => abi::result::FAILED,
+        Err(_) => abi::result_code::FAILED,
     }
 }
 
@@ -255,9 +256,9 @@ unsafe extern "C" fn encode<P: Plugin>(
     id: u64,
     out: *mut Buffer,
 ) -> i32 {
-    let write = |frame: &[u8], out: &mut Out<'_>| P::encode(frame, note, id, out);
+    let write = |frame: &[u8], out: &mut FrameOutput<'_>| P::encode(frame, note, id, out);
     // SAFETY: the host guarantees `length` bytes at `frame`, and exclusive use of `out`, for the time of the call.
-    unsafe { write_frame(frame, length, out, abi::result::MALFORMED, write) }
+    unsafe { write_frame(frame, length, out, abi::result_code::MALFORMED, write) }
 }
 
 unsafe extern "C" fn make_frame<P: Plugin>(
@@ -268,7 +269,8 @@ unsafe extern "C" fn make_frame<P: Plugin>(
     payload_length: u64,
     out: *mut Buffer,
 ) -> i32 {
-    let write = |payload: &[u8], out: &mut Out<'_>| P::make(what, id, note, payload, out);
+    let write =
+        |payload: &[u8], out: &mut FrameOutput<'_>| P::make_frame(what, id, note, payload, out);
     // SAFETY: the host guarantees the bytes at `payload`, and exclusive use of `out`, for the time of the call.
-    unsafe { write_frame(payload, payload_length, out, abi::result::NONE, write) }
+    unsafe { write_frame(payload, payload_length, out, abi::result_code::NONE, write) }
 }

@@ -11,7 +11,7 @@ use std::slice;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
-use crate::abi::{self, Buffer, EntryFn, Host, Table};
+use crate::abi::{self, Buffer, CodecTable, EntryFn, HostTable};
 
 /// Maximum length of a plugin's name in bytes.
 const MAX_NAME_BYTES: usize = 63;
@@ -24,11 +24,11 @@ const MAX_LOG_MESSAGE_BYTES: u64 = 1024;
 #[error("plugin {}: {problem}", path.display())]
 pub struct LoadError {
     path: PathBuf,
-    problem: LoadProblem,
+    problem: LoadErrorKind,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LoadProblem {
+enum LoadErrorKind {
     #[error("can't be read: {0}")]
     Read(std::io::Error),
     #[error("can't be loaded: {0}")]
@@ -39,12 +39,12 @@ enum LoadProblem {
     Symbol,
     #[error(
         "returned no table of functions: it can't work with version {} of the interface",
-        abi::VERSION
+        abi::ABI_VERSION
     )]
     Refused,
     #[error(
         "speaks version {theirs} of the interface, and this program version {}: build it with the plimsoll_codec.h of this program",
-        abi::VERSION
+        abi::ABI_VERSION
     )]
     Version { theirs: u32 },
     #[error(
@@ -67,9 +67,9 @@ pub(crate) struct PluginFunctions {
     make: abi::MakeFn,
 }
 
-static HOST_TABLE: Host = Host {
-    abi: abi::VERSION,
-    size: size_of::<Host>() as u32,
+static HOST_TABLE: HostTable = HostTable {
+    abi: abi::ABI_VERSION,
+    size: size_of::<HostTable>() as u32,
     wants,
     log,
 };
@@ -84,7 +84,7 @@ impl PluginFunctions {
     }
 
     /// Reads the functions of a plugin that is part of this program.
-    pub(crate) fn from_table(table: &'static Table) -> Result<PluginFunctions, LoadError> {
+    pub(crate) fn from_table(table: &'static CodecTable) -> Result<PluginFunctions, LoadError> {
         // SAFETY: the reference points to a complete table that is valid for the life of the process.
         let read = unsafe { PluginFunctions::read(table) };
         read.map_err(|problem| LoadError {
@@ -93,14 +93,14 @@ impl PluginFunctions {
         })
     }
 
-    fn open(path: &Path) -> Result<PluginFunctions, LoadProblem> {
+    fn open(path: &Path) -> Result<PluginFunctions, LoadErrorKind> {
         // Missing files are detected here because the loader's error messages for them are unclear.
         if !std::fs::metadata(path)
-            .map_err(LoadProblem::Read)?
+            .map_err(LoadErrorKind::Read)?
             .is_file()
         {
             let problem = "not a file: name the shared object (.so)";
-            return Err(LoadProblem::Load(problem.to_owned()));
+            return Err(LoadErrorKind::Load(problem.to_owned()));
         }
         // The loader would search a bare name in the system's library directories.
         let place = if path.is_absolute() {
@@ -111,10 +111,10 @@ impl PluginFunctions {
         // SAFETY: this runs the initialisers of the shared object; a user who names a plugin trusts its code with this
         // process. All its symbols are resolved now, so that none is missing when a function is called.
         let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|e| LoadProblem::Load(loader_message(&e, &place)))?;
+        let library = library.map_err(|e| LoadErrorKind::Load(loader_message(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and a plugin must follow the header.
         let entry = unsafe { library.get::<EntryFn>(abi::ENTRY_SYMBOL.as_bytes()) };
-        let entry: Symbol<EntryFn> = entry.map_err(|_| LoadProblem::Symbol)?;
+        let entry: Symbol<EntryFn> = entry.map_err(|_| LoadErrorKind::Symbol)?;
         // SAFETY: the library is loaded, and `HOST_TABLE` is static.
         let table = unsafe { entry(&raw const HOST_TABLE) };
         mem::forget(library);
@@ -125,35 +125,35 @@ impl PluginFunctions {
     /// Checks a plugin's function table, and reads its functions and name.
     ///
     /// # Safety
-    /// `table` must be null, or point to a table that begins with `abi` and `size`, as in every version. If they are
-    /// this version and its size, the table must have all other fields, too.
-    unsafe fn read(table: *const Table) -> Result<PluginFunctions, LoadProblem> {
+    /// `table` must be null, or point to a table that begins with `abi` and `size`, as in every version. If `abi` is
+    /// this version of the interface and `size` the size of its table, all other fields must be present, too.
+    unsafe fn read(table: *const CodecTable) -> Result<PluginFunctions, LoadErrorKind> {
         if table.is_null() || !table.is_aligned() {
-            return Err(LoadProblem::Refused);
+            return Err(LoadErrorKind::Refused);
         }
         // SAFETY: the table is not null, is aligned, and has these fields in every version.
         let (version, theirs) = unsafe { ((*table).abi, (*table).size) };
-        if version != abi::VERSION {
-            return Err(LoadProblem::Version { theirs: version });
+        if version != abi::ABI_VERSION {
+            return Err(LoadErrorKind::Version { theirs: version });
         }
-        let ours = size_of::<Table>() as u32;
+        let ours = size_of::<CodecTable>() as u32;
         if theirs != ours {
-            return Err(LoadProblem::Size { theirs, ours });
+            return Err(LoadErrorKind::Size { theirs, ours });
         }
         // SAFETY: the table has this version and size, so it has every field; null functions are `None`.
         let table = unsafe { &*table };
         if table.name.is_null() {
-            return Err(LoadProblem::Name("is missing"));
+            return Err(LoadErrorKind::Name("is missing"));
         }
         // SAFETY: the name is not null, and a plugin must end it with a zero byte.
         let name = unsafe { CStr::from_ptr(table.name) };
         let name = name
             .to_str()
-            .map_err(|_| LoadProblem::Name("is not UTF-8"))?;
+            .map_err(|_| LoadErrorKind::Name("is not UTF-8"))?;
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            return Err(LoadProblem::Name("is empty or too long"));
+            return Err(LoadErrorKind::Name("is empty or too long"));
         }
-        let lacks = LoadProblem::Function;
+        let lacks = LoadErrorKind::Function;
         Ok(PluginFunctions {
             name: name.to_owned(),
             matches: table.matches.ok_or(lacks("match"))?,
@@ -187,7 +187,7 @@ impl PluginFunctions {
     }
 
     /// Returns the result code and the length of the written frame, both as the plugin returned them.
-    pub(crate) fn make(
+    pub(crate) fn make_frame(
         &self,
         what: u32,
         id: u64,
@@ -227,28 +227,30 @@ fn loader_message(error: &libloading::Error, place: &Path) -> String {
 
 thread_local! {
     /// Whether debug messages of plugins are dropped on this thread.
-    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+    static DROPS_DEBUG_MESSAGES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `f` and drops the debug messages of plugins called on this thread. Used when a frame is decoded once more than
 /// necessary, so that each step of a call is logged only once.
 pub fn without_debug_messages<T>(f: impl FnOnce() -> T) -> T {
     /// A guard that restores the previous setting, even if `f` panics.
-    struct RestoreQuiet(bool);
-    impl Drop for RestoreQuiet {
+    struct DebugMessagesGuard(bool);
+    impl Drop for DebugMessagesGuard {
         fn drop(&mut self) {
-            IS_QUIET.set(self.0);
+            DROPS_DEBUG_MESSAGES.set(self.0);
         }
     }
-    let _before = RestoreQuiet(IS_QUIET.replace(true));
+    let _before = DebugMessagesGuard(DROPS_DEBUG_MESSAGES.replace(true));
     f()
 }
 
 extern "C" fn wants(level: u32) -> u32 {
     let is_wanted = catch_unwind(|| match level {
-        abi::level::ERROR => tracing::enabled!(tracing::Level::ERROR),
-        abi::level::WARN => tracing::enabled!(tracing::Level::WARN),
-        abi::level::DEBUG => !IS_QUIET.get() && tracing::enabled!(tracing::Level::DEBUG),
+        abi::log_level::ERROR => tracing::enabled!(tracing::Level::ERROR),
+        abi::log_level::WARN => tracing::enabled!(tracing::Level::WARN),
+        abi::log_level::DEBUG => {
+            !DROPS_DEBUG_MESSAGES.get() && tracing::enabled!(tracing::Level::DEBUG)
+        }
         _ => false,
     });
     u32::from(is_wanted.unwrap_or(false))
@@ -269,9 +271,9 @@ unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
     let _ = catch_unwind(|| {
         let text = String::from_utf8_lossy(bytes);
         match level {
-            abi::level::ERROR => tracing::error!("{text}"),
-            abi::level::WARN => tracing::warn!("{text}"),
-            abi::level::DEBUG if !IS_QUIET.get() => tracing::debug!("{text}"),
+            abi::log_level::ERROR => tracing::error!("{text}"),
+            abi::log_level::WARN => tracing::warn!("{text}"),
+            abi::log_level::DEBUG if !DROPS_DEBUG_MESSAGES.get() => tracing::debug!("{text}"),
             _ => {}
         }
     });

@@ -50,8 +50,8 @@ pub fn encode_service_call<'a>(
     Ok(BoltCall {
         method: format!("{service}/{method}"),
         class: sofa::REQUEST_CLASS.as_bytes().to_vec(),
-        header: append_entries(call.header(), extra),
-        content: call.content(),
+        header: append_entries(call.encode_header(), extra),
+        content: call.encode_content(),
         ..BoltCall::default()
     })
 }

@@ -10,7 +10,7 @@ use plimsoll_engine::driver::{Protocol, ProtocolError, Tracer};
 use plimsoll_model::Outcome;
 
 use super::frame::{BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind};
-use super::request::{BoltCall, LiveRequest, PreparedBoltRequest};
+use super::request::{BoltCall, PreparedBoltRequest, RefreshedRequest};
 use super::status::SOFA_ERROR;
 use super::trace::BoltFrameTracer;
 use super::{Status, header, sofa};
@@ -22,7 +22,7 @@ use crate::interface::prepare_error::RequestError;
 pub struct BoltProtocol {
     prepared: Arc<PreparedBoltRequest>,
     /// The request, if its header map has values that change during a run.
-    live_request: Option<Arc<LiveRequest>>,
+    live_request: Option<Arc<RefreshedRequest>>,
     /// The generation of the values that `prepared` contains.
     generation: u64,
 }
@@ -36,7 +36,7 @@ impl BoltProtocol {
     /// # Errors
     /// Returns an error that names the part of the call that can't be sent.
     pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
-        let live_request = LiveRequest::prepare(call)?.map(Arc::new);
+        let live_request = RefreshedRequest::prepare(call)?.map(Arc::new);
         Ok(BoltProtocol {
             prepared: match &live_request {
                 Some(renewing) => renewing.current().1,
@@ -87,10 +87,15 @@ impl FrameFormat for BoltProtocol {
     }
 
     #[inline]
-    fn request(&self, id: u32, waited: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome> {
+    fn write_request(
+        &self,
+        id: u32,
+        waited: Option<Duration>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Outcome> {
         match waited {
             None => self.prepared.write(id, out),
-            Some(waited) => self.prepared.write_with_time_left(id, waited, out),
+            Some(waited) => self.prepared.write_with_remaining_time(id, waited, out),
         }
         Ok(())
     }
@@ -143,8 +148,12 @@ impl FrameFormat for BoltProtocol {
         judge_answer(answer).1.or_else(|| failure_text(answer))
     }
 
-    fn respond(&self, asking: &BoltFrame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-        let form = asking.layout.without_switches();
+    fn write_response(
+        &self,
+        asking: &BoltFrame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        let form = asking.layout.without_checksum();
         match asking.command {
             BoltCommand::Heartbeat => BoltFrame::heartbeat_ack(form, asking.id),
             _ => BoltFrame::status_response(form, asking.id, asking.codec, Status::NoProcessor),
@@ -153,7 +162,7 @@ impl FrameFormat for BoltProtocol {
         Ok(())
     }
 
-    fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn write_heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         BoltFrame::heartbeat(self.prepared.layout, id).write(out);
         Ok(())
     }

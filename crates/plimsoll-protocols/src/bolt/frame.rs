@@ -49,7 +49,7 @@ impl FrameLayout {
     /// Returns the same layout without a checksum. Heartbeats and failure responses use it, because no peer
     /// adds a checksum to them.
     #[must_use]
-    pub fn without_switches(self) -> FrameLayout {
+    pub fn without_checksum(self) -> FrameLayout {
         match self {
             FrameLayout::V1 => FrameLayout::V1,
             FrameLayout::V2 { revision, .. } => FrameLayout::V2 {
@@ -230,7 +230,7 @@ impl<'a> BoltFrame<'a> {
 
     /// Returns the fixed header of a frame whose content may have any length; `None`: it is incomplete, or
     /// the bytes are not a frame.
-    pub fn head(bytes: &[u8]) -> Option<BoltFrameHead> {
+    pub fn parse_head(bytes: &[u8]) -> Option<BoltFrameHead> {
         BoltFrameHead::parse(bytes, usize::MAX).ok()?
     }
 
@@ -324,7 +324,7 @@ impl<'a> BoltFrame<'a> {
     /// Returns a heartbeat in the given layout.
     pub fn heartbeat(form: FrameLayout, id: u32) -> BoltFrame<'static> {
         BoltFrame {
-            layout: form.without_switches(),
+            layout: form.without_checksum(),
             kind: BoltFrameKind::Request { timeout: -1 },
             command: BoltCommand::Heartbeat,
             command_version: 1,

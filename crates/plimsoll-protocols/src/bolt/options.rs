@@ -9,8 +9,8 @@ use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::rows::template::{MetadataField, Template};
 use plimsoll_model::runs::run::Run;
 use plimsoll_model::spec::{
-    CallSection, MetadataSpec, OptionalPeriod, Problem, Problems, ResolveContext, SharedValue,
-    Spec, UrlSchemes,
+    CallIndependentValue, CallSection, MetadataSpec, OptionalPeriod, Problem, Problems,
+    ResolveContext, Spec, UrlSchemes,
 };
 use plimsoll_model::{formats::input, rows::template};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ const DEFAULT_SERVICE: &str = "com.alipay.test.TestService:1.0";
 const DEFAULT_METHOD: &str = "echoStr";
 const DEFAULT_ECHO_CHARS: usize = 1098;
 
-const VERSION_NAMES: [(&str, FrameLayout); 3] = [
+const LAYOUT_NAMES: [(&str, FrameLayout); 3] = [
     ("v1", FrameLayout::V1),
     ("v2", FrameLayout::V2),
     ("v2-crc", FrameLayout::V2_CRC),
@@ -168,7 +168,7 @@ impl CallSection for BoltOptions {
         Some(&mut self.header)
     }
 
-    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+    fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         let content = self.content_file.iter();
         content.map(|path| ("content_file", path.clone())).collect()
     }
@@ -183,7 +183,7 @@ impl CallSection for BoltOptions {
         let form = match self.version.as_deref() {
             None => FrameLayout::V1,
             Some(typed) => {
-                let known = VERSION_NAMES.iter().find(|(name, _)| *name == typed);
+                let known = LAYOUT_NAMES.iter().find(|(name, _)| *name == typed);
                 if known.is_none() {
                     problems.add(
                         "call.bolt.version",
@@ -205,9 +205,9 @@ impl CallSection for BoltOptions {
                  others: use a duration, or \"none\"",
             );
         }
-        self.check_alternatives(problems);
-        self.check_constant(problems);
-        let (constant, live) = self.resolve_entries(problems, surroundings);
+        self.check_exclusive_keys(problems);
+        self.reject_template_fields(problems);
+        let (constant, live) = self.resolve_header_entries(problems, surroundings);
         if problems.0.len() > before {
             return None;
         }
@@ -232,7 +232,7 @@ impl CallSection for BoltOptions {
     }
 
     fn with_defaults(self, call: &BoltCall) -> BoltOptions {
-        let version = VERSION_NAMES.iter().find(|(_, form)| *form == call.layout);
+        let version = LAYOUT_NAMES.iter().find(|(_, form)| *form == call.layout);
         BoltOptions {
             version: version.map(|(name, _)| (*name).to_owned()),
             timeout: Some(call.timeout.into()),
@@ -246,13 +246,13 @@ impl CallSection for BoltOptions {
 
 impl BoltOptions {
     /// Returns true if the call is given as raw class and content.
-    fn is_raw(&self) -> bool {
+    fn is_raw_call(&self) -> bool {
         self.class.is_some() || self.content.is_some() || self.content_file.is_some()
     }
 
     /// Returns the entries of the header map: constant entries, and live entries, whose values are printed by
     /// commands during the run.
-    fn resolve_entries(
+    fn resolve_header_entries(
         &self,
         problems: &mut Problems,
         surroundings: &dyn ResolveContext,
@@ -260,12 +260,12 @@ impl BoltOptions {
         let (mut constant, mut live) = (Vec::new(), Vec::new());
         for (name, value) in &self.header {
             let key = format!("call.bolt.header.{name}");
-            match problems.resolve_shared_value(&key, value, surroundings) {
-                Some(SharedValue::Constant(value)) => constant.push((name.clone(), value)),
-                Some(SharedValue::Live(value)) => live.push(MetadataField {
+            match problems.resolve_call_independent_value(&key, value, surroundings) {
+                Some(CallIndependentValue::Constant(value)) => constant.push((name.clone(), value)),
+                Some(CallIndependentValue::Live(value)) => live.push(MetadataField {
                     name: name.clone(),
                     typed: String::new(),
-                    template: Template::from_live_value(value),
+                    template: Template::from_command_output(value),
                 }),
                 None => {}
             }
@@ -306,7 +306,7 @@ impl BoltOptions {
 
     /// Rejects template fields such as `{{seq}}`: Bolt calls are constant, and the braces would be sent
     /// literally without an error.
-    fn check_constant(&self, problems: &mut Problems) {
+    fn reject_template_fields(&self, problems: &mut Problems) {
         let header = self.header.iter().map(|(name, value)| {
             let typed = match value {
                 MetadataSpec::Text(text) => Some(text),
@@ -329,8 +329,8 @@ impl BoltOptions {
     }
 
     /// Checks that the call is given either by service and method or by class and content, not by a mixture.
-    fn check_alternatives(&self, problems: &mut Problems) {
-        if self.is_raw() {
+    fn check_exclusive_keys(&self, problems: &mut Problems) {
+        if self.is_raw_call() {
             for (key, given) in [
                 ("service", self.service.is_some()),
                 ("method", self.method.is_some()),

@@ -17,7 +17,7 @@ pub struct BoltRelayCodec(usize);
 
 /// The number of frame layouts. A Java server answers all requests of a connection in the layout of the first, so each
 /// layout needs separate connections.
-const FRAME_LAYOUTS: usize = 3;
+const FRAME_LAYOUT_COUNT: usize = 3;
 
 /// Packs a frame's layout and codec into one number, a byte each: the revision of version 2 (0 for version 1),
 /// the switches, and the codec.
@@ -52,7 +52,7 @@ impl FrameCodec for BoltRelayCodec {
     }
 
     fn layout_count(&self) -> usize {
-        FRAME_LAYOUTS
+        FRAME_LAYOUT_COUNT
     }
 
     #[inline]
@@ -105,12 +105,17 @@ impl FrameCodec for BoltRelayCodec {
         Ok(())
     }
 
-    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {
+    fn write_heartbeat(
+        &self,
+        layout: usize,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, FrameError> {
         BoltFrame::heartbeat(frame_layout(FrameFlavor(layout as u64)), to_bolt_id(id)).write(out);
         Ok(true)
     }
 
-    fn heartbeat_ack(
+    fn write_heartbeat_ack(
         &self,
         id: u64,
         flavor: FrameFlavor,
@@ -136,7 +141,7 @@ impl FrameCodec for BoltRelayCodec {
             RejectReason::FrameTooLarge | RejectReason::MalformedResponse => Status::CodecException,
         };
         let (form, codec) = (
-            frame_layout(manner).without_switches(),
+            frame_layout(manner).without_checksum(),
             manner.0.to_le_bytes()[2],
         );
         let mut answer = BoltFrame::status_response(form, to_bolt_id(id), codec, status);
@@ -203,7 +208,7 @@ fn frame_error(error: BoltFrameError, bytes: &[u8]) -> FrameError {
     let BoltFrameError::ContentTooLong { .. } = error else {
         return FrameError::new(error.to_string());
     };
-    let call = BoltFrame::head(bytes).map(|head| {
+    let call = BoltFrame::parse_head(bytes).map(|head| {
         let seen = FrameInfo {
             length: head.length,
             id: head.id.into(),

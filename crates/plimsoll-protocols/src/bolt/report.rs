@@ -23,7 +23,7 @@ pub(super) fn render(run: &Run) -> String {
     let _ = writeln!(
         out,
         "\nfinished in {seconds:.2}s, {:.2} req/s, {}/s",
-        record.ended() as f64 / seconds.max(1e-9),
+        record.ended_calls() as f64 / seconds.max(1e-9),
         bytes(((record.bytes_sent + record.bytes_received) as f64 / seconds.max(1e-9)) as u64),
     );
     write_requests(&mut out, &record);
@@ -46,16 +46,16 @@ pub(super) fn render(run: &Run) -> String {
         "{:<18}{:>11}{:>11}{:>11}{:>11}{:>9}",
         "", "min", "max", "mean", "sd", "+/- sd"
     );
-    write_spread(
+    write_statistics(
         &mut out,
         "time for request:",
-        spread(&record.service),
+        summary_statistics(&record.service),
         format_us,
     );
-    let connect = spread(record.measures.times(TimeMeasure::Connection));
-    write_spread(&mut out, "time for connect:", connect, format_us);
+    let connect = summary_statistics(record.measures.times(TimeMeasure::Connection));
+    write_statistics(&mut out, "time for connect:", connect, format_us);
     let rate = |rate| format!("{rate:.2}");
-    write_spread(&mut out, "req/s           :", rate_spread(run), rate);
+    write_statistics(&mut out, "req/s           :", rate_statistics(run), rate);
     write_distribution(&mut out, &record.service);
     out
 }
@@ -96,8 +96,8 @@ fn write_requests(out: &mut String, record: &StageRecord) {
         "requests: {} total, {} started, {} done, {} succeeded, {failed} failed, {errored} errored, {timeout} timeout",
         record.due,
         record.due.saturating_sub(record.not_started),
-        record.ok() + failed,
-        record.ok(),
+        record.ok_calls() + failed,
+        record.ok_calls(),
     );
 }
 
@@ -105,7 +105,7 @@ fn write_statuses(out: &mut String, record: &StageRecord) {
     let sofa = record.outcomes.get(SOFA_ERROR);
     let words = Status::ALL.iter().map(|status| {
         let n = match status {
-            Status::Success => record.ok() + sofa,
+            Status::Success => record.ok_calls() + sofa,
             status => record.outcomes.get(status.outcome()),
         };
         format!("{} {n}", status.name())
@@ -117,7 +117,7 @@ fn write_statuses(out: &mut String, record: &StageRecord) {
 
 /// Prints minimum, maximum, mean and standard deviation of some values, and the percentage of values within
 /// one standard deviation of the mean; dashes if there are no values.
-fn write_spread(
+fn write_statistics(
     out: &mut String,
     name: &str,
     figures: Option<([f64; 4], f64)>,
@@ -134,7 +134,7 @@ fn write_spread(
     );
 }
 
-fn spread(times: &TimeHistogram) -> Option<([f64; 4], f64)> {
+fn summary_statistics(times: &TimeHistogram) -> Option<([f64; 4], f64)> {
     let h = times.histogram().filter(|h| !h.is_empty())?;
     let (mean, sd) = (h.mean(), h.stdev());
     let near = h
@@ -151,7 +151,7 @@ fn format_us(ns: f64) -> String {
 }
 
 /// Returns the distribution of calls ended per second, over the intervals of the measured stages.
-fn rate_spread(run: &Run) -> Option<([f64; 4], f64)> {
+fn rate_statistics(run: &Run) -> Option<([f64; 4], f64)> {
     let intervals = run.intervals().unwrap_or_default();
     let rates: Vec<f64> = intervals
         .iter()
@@ -159,7 +159,7 @@ fn rate_spread(run: &Run) -> Option<([f64; 4], f64)> {
         .map(|interval| {
             let counted = interval.stages.iter();
             let counted = counted.filter(|(stage, _)| !run.header.is_warmup(*stage));
-            let ended: u64 = counted.map(|(_, record)| record.ended()).sum();
+            let ended: u64 = counted.map(|(_, record)| record.ended_calls()).sum();
             ended as f64 / interval.length.as_secs_f64()
         })
         .filter(|rate| *rate > 0.0)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_model::plan::Call;
-use plimsoll_model::rows::template::{FieldSource, LiveValue, MetadataField};
+use plimsoll_model::rows::template::{CommandOutput, FieldSource, MetadataField};
 
 use super::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 use super::header;
@@ -75,11 +75,11 @@ impl Default for BoltCall {
 }
 
 impl Call for BoltCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         ("bolt", self.method.as_str().into())
     }
 
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&self.constant, &self.live)
     }
 }
@@ -87,31 +87,31 @@ impl Call for BoltCall {
 /// A request whose header map has values that change during a run. The request is encoded once for each change,
 /// regardless of the number of connections and calls.
 #[derive(Debug)]
-pub(super) struct LiveRequest {
+pub(super) struct RefreshedRequest {
     /// The request without the live entries.
     without_entries: PreparedBoltRequest,
-    live: Vec<(String, Arc<LiveValue>)>,
-    /// The request with its latest values, and their [`LiveRequest::generation`], which was read before the
+    live: Vec<(String, Arc<CommandOutput>)>,
+    /// The request with its latest values, and their [`RefreshedRequest::generation`], which was read before the
     /// values.
     current: Mutex<(u64, Arc<PreparedBoltRequest>)>,
 }
 
-impl LiveRequest {
+impl RefreshedRequest {
     /// Prepares the request with its live entries; returns `None` if it has none.
-    pub(super) fn prepare(call: &BoltCall) -> Result<Option<LiveRequest>, RequestError> {
+    pub(super) fn prepare(call: &BoltCall) -> Result<Option<RefreshedRequest>, RequestError> {
         let values = call.live.iter();
         let values = values.filter_map(|field| match &field.template.sole_field()?.source {
-            FieldSource::Live(value) => Some((field.name.clone(), Arc::clone(value))),
+            FieldSource::CommandOutput(value) => Some((field.name.clone(), Arc::clone(value))),
             _ => None,
         });
-        let live: Vec<(String, Arc<LiveValue>)> = values.collect();
+        let live: Vec<(String, Arc<CommandOutput>)> = values.collect();
         if live.is_empty() {
             return Ok(None);
         }
         let bare = PreparedBoltRequest::new(call)?;
         let generation = generation(&live);
         let first = Arc::new(bare.with_entries(&live)?);
-        Ok(Some(LiveRequest {
+        Ok(Some(RefreshedRequest {
             without_entries: bare,
             live,
             current: Mutex::new((generation, first)),
@@ -142,7 +142,7 @@ impl LiveRequest {
     }
 }
 
-fn generation(live: &[(String, Arc<LiveValue>)]) -> u64 {
+fn generation(live: &[(String, Arc<CommandOutput>)]) -> u64 {
     live.iter().map(|(_, value)| value.generation()).sum()
 }
 
@@ -190,7 +190,7 @@ impl PreparedBoltRequest {
             ));
         }
         if call.in_flight == Some(0) {
-            return Err(RequestError::zero_in_flight());
+            return Err(RequestError::zero_in_flight_error());
         }
         let timeout = call.timeout.map_or(-1, timeout_millis);
         let mut frame = Vec::new();
@@ -226,7 +226,7 @@ impl PreparedBoltRequest {
     /// Returns the request with the live entries appended to its header map.
     fn with_entries(
         &self,
-        live: &[(String, Arc<LiveValue>)],
+        live: &[(String, Arc<CommandOutput>)],
     ) -> Result<PreparedBoltRequest, RequestError> {
         let parsed = BoltFrame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
@@ -263,7 +263,7 @@ impl PreparedBoltRequest {
     }
 
     /// Appends the request with `id` of a call that was due `waited` ago; its timeout is the remaining time.
-    pub(super) fn write_with_time_left(&self, id: u32, waited: Duration, out: &mut Vec<u8>) {
+    pub(super) fn write_with_remaining_time(&self, id: u32, waited: Duration, out: &mut Vec<u8>) {
         let start = out.len();
         self.write(id, out);
         let Some(timeout) = self.timeout else {
@@ -346,7 +346,7 @@ mod tests {
                 let timeout = Some(Duration::from_millis(3_000));
                 let late = PreparedBoltRequest::new(&BoltCall { timeout, ..request.clone() }).unwrap();
                 let mut wire = b"before".to_vec();
-                late.write_with_time_left(id, Duration::from_millis(1_200), &mut wire);
+                late.write_with_remaining_time(id, Duration::from_millis(1_200), &mut wire);
                 let (frame, _) = BoltFrame::parse(&wire[6..], 1000).unwrap().unwrap();
                 let left = BoltFrameKind::Request { timeout: 1_800 };
                 prop_assert_eq!((frame.id, frame.kind, frame.content), (id, left, &content[..]));
@@ -361,13 +361,14 @@ mod tests {
 
     #[test]
     fn only_changed_live_value_reencodes_request() {
-        let live = LiveValue::new("mint", None, "first").unwrap();
+        let live = CommandOutput::new("mint", None, "first").unwrap();
         let fields = [MetadataField {
             name: "Token".to_owned(),
             typed: String::new(),
-            template: Template::from_live_value(live),
+            template: Template::from_command_output(live),
         }];
-        let FieldSource::Live(value) = &fields[0].template.sole_field().unwrap().source else {
+        let FieldSource::CommandOutput(value) = &fields[0].template.sole_field().unwrap().source
+        else {
             panic!("no live value");
         };
         let mut constant = Vec::new();
@@ -381,7 +382,7 @@ mod tests {
                 content: b"content".to_vec(),
                 ..BoltCall::default()
             };
-            let renewing = LiveRequest::prepare(&request).unwrap().unwrap();
+            let renewing = RefreshedRequest::prepare(&request).unwrap().unwrap();
             let (generation, first) = renewing.current();
             assert!(Arc::ptr_eq(&first, &renewing.current().1));
             for token in ["first", "Bearer second, which is longer"] {
@@ -399,7 +400,7 @@ mod tests {
             assert_ne!(renewing.generation(), generation);
         }
         assert!(
-            LiveRequest::prepare(&BoltCall::default())
+            RefreshedRequest::prepare(&BoltCall::default())
                 .unwrap()
                 .is_none()
         );
@@ -410,11 +411,11 @@ mod tests {
             live: fields.to_vec(),
             ..BoltCall::default()
         };
-        let renewing = LiveRequest::prepare(&request).unwrap().unwrap();
+        let renewing = RefreshedRequest::prepare(&request).unwrap().unwrap();
         let (_, before) = renewing.current();
         value.set(&"x".repeat(500)).unwrap();
         assert!(Arc::ptr_eq(&before, &renewing.current().1));
-        assert!(LiveRequest::prepare(&request).is_err());
+        assert!(RefreshedRequest::prepare(&request).is_err());
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub struct SofaCall {
 
 impl SofaCall {
     /// Returns the header map of the call.
-    pub fn header(&self) -> Vec<u8> {
+    pub fn encode_header(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in [
             (header::SERVICE_KEY, self.service.as_str()),
@@ -67,9 +67,9 @@ impl SofaCall {
     }
 
     /// Encodes the content: a `SofaRequest`, followed by the arguments.
-    pub fn content(&self) -> Vec<u8> {
+    pub fn encode_content(&self) -> Vec<u8> {
         let mut encoder = HessianEncoder::default();
-        encoder.value(&HessianValue::Object {
+        encoder.write_value(&HessianValue::Object {
             class: Arc::clone(&REQUEST_DEFINITION),
             fields: vec![
                 HessianValue::Null,
@@ -90,18 +90,18 @@ impl SofaCall {
             ],
         });
         for argument in &self.arguments {
-            encoder.value(argument);
+            encoder.write_value(argument);
         }
         encoder.finish()
     }
 
-    /// Decodes content that [`SofaCall::content`] or a Java client has encoded.
+    /// Decodes content that [`SofaCall::encode_content`] or a Java client has encoded.
     ///
     /// # Errors
     /// Returns an error if it is not a `SofaRequest` with its arguments.
     pub fn decode(content: &[u8]) -> Result<SofaCall, String> {
         let mut decoder = HessianDecoder::new(content);
-        let request = decoder.value().map_err(|e| e.to_string())?;
+        let request = decoder.read_value().map_err(|e| e.to_string())?;
         if !matches!(&request, HessianValue::Object { class, .. } if class.name == REQUEST_CLASS) {
             let seen = request.class_name();
             return Err(format!(
@@ -126,7 +126,7 @@ impl SofaCall {
         };
         let mut arguments = Vec::new();
         while decoder.remaining() > 0 {
-            arguments.push(decoder.value().map_err(|e| e.to_string())?);
+            arguments.push(decoder.read_value().map_err(|e| e.to_string())?);
         }
         Ok(SofaCall {
             service: text("targetServiceUniqueName")?,

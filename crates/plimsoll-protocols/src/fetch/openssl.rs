@@ -1,5 +1,5 @@
 //! Translates command lines of other tools that measure TLS with files: `openssl s_time`, `openssl s_server` when it
-//! serves files, and the script `translate_generate_html.sh`, which makes a file of a given size.
+//! serves files, and the script `generate_html.sh`, which makes a file of a given size.
 
 use std::ffi::OsString;
 use std::slice::Iter;
@@ -219,7 +219,7 @@ fn translate_s_server(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     Ok(line.into_command(&["serve", "files", ".", "--listen", &listen]))
 }
 
-/// Translates `translate_generate_html.sh FILE KB`.
+/// Translates `generate_html.sh FILE KB`.
 fn translate_generate_html(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     match texts[..] {

@@ -12,7 +12,7 @@ use plimsoll_model::spec::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::http::{self, HttpCall, HttpSpec, VaryingHttp};
+use crate::http::{self, HttpCall, HttpSpec, VaryingRequest};
 use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError,
@@ -144,7 +144,7 @@ impl CallSection for FetchOptions {
             );
         }
         if self.handshake_only == Some(true) {
-            self.check_handshake(spec, &path, problems);
+            self.check_handshake_only(spec, &path, problems);
         }
         let asked = self.per_connection.zip(spec.load.calls_per_connection);
         if let Some((files, calls)) = asked.filter(|(files, calls)| files != calls) {
@@ -161,7 +161,7 @@ impl CallSection for FetchOptions {
             problems.add("call.fetch.size", "too large: at most 4294967295B");
         }
         let traced = spec.traceparent == Some(true);
-        let varying = traced.then(|| VaryingHttp {
+        let varying = traced.then(|| VaryingRequest {
             variation: problems.resolve_variation(spec, None),
             path: None,
             headers: vec![MetadataField::new_traceparent()],
@@ -227,8 +227,8 @@ impl ProtocolModule for FetchOptions {
 
 impl FetchOptions {
     /// Reports settings that conflict with `handshake_only`, which sends no request.
-    fn check_handshake(&self, spec: &Spec, path: &str, problems: &mut Problems) {
-        const HANDSHAKE_KEY: &str = "call.fetch.handshake_only";
+    fn check_handshake_only(&self, spec: &Spec, path: &str, problems: &mut Problems) {
+        const HANDSHAKE_ONLY_KEY: &str = "call.fetch.handshake_only";
         let nothing_sent = "a handshake sends no request: remove one of the two";
         let given = [
             ("path", path != "/"),
@@ -255,7 +255,7 @@ impl FetchOptions {
         let only_1_2 = tls.versions.as_deref() == Some(&["1.2".to_owned()]);
         if tls.resume == Some(true) && !only_1_2 {
             problems.add(
-                HANDSHAKE_KEY,
+                HANDSHAKE_ONLY_KEY,
                 "TLS 1.3 servers send session tickets after the handshake, when these connections \
                  are already closed: fetch a small file, or offer only TLS 1.2",
             );

@@ -18,7 +18,12 @@ impl FrameFormat for PickyFormat {
         false
     }
 
-    fn request(&self, id: u32, _: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome> {
+    fn write_request(
+        &self,
+        id: u32,
+        _: Option<Duration>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Outcome> {
         out.push(id as u8);
         Ok(())
     }
@@ -48,11 +53,11 @@ impl FrameFormat for PickyFormat {
         None
     }
 
-    fn respond(&self, _: &u8, _: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn write_response(&self, _: &u8, _: &mut Vec<u8>) -> Result<(), ProtocolError> {
         Ok(())
     }
 
-    fn heartbeat(&self, _: u32, _: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn write_heartbeat(&self, _: u32, _: &mut Vec<u8>) -> Result<(), ProtocolError> {
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use plimsoll_model::spec::{Problems, ResolveContext};
 use super::binary::{BinarySource, BinarySpec};
 use super::call::BinaryMessage;
 
-const BINARY_KEY: &str = "call.grpc.message_binary";
+const MESSAGE_BINARY_KEY: &str = "call.grpc.message_binary";
 
 /// Reads the messages of all sources. Returns `None` after adding problems to `problems`.
 pub(super) fn read_binary_messages(
@@ -26,13 +26,13 @@ pub(super) fn read_binary_messages(
             }]),
             BinarySource::Delimited(_) => split_delimited(&name, &bytes),
         });
-        match problems.ok_or_report(BINARY_KEY, found) {
+        match problems.ok_or_report(MESSAGE_BINARY_KEY, found) {
             Some(mut found) => messages.append(&mut found),
             None => all_good = false,
         }
     }
     if all_good && messages.is_empty() {
-        problems.add(BINARY_KEY, "no message: name at least one");
+        problems.add(MESSAGE_BINARY_KEY, "no message: name at least one");
         return None;
     }
     all_good.then_some(messages)

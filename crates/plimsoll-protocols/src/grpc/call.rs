@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Target};
 use plimsoll_model::rows::template::{
-    MessageRenderer, MetadataField, TraceIds, Variation, VaryingMessages, VaryingMetadata,
+    MessageRenderer, MetadataField, TraceIds, VariationSettings, VaryingMessages, VaryingMetadata,
 };
 
 use crate::journey::JourneyPlan;
@@ -24,7 +24,7 @@ pub struct BinaryMessage {
 
 /// A method of the schema, with messages encoded for it.
 #[derive(Clone, Debug)]
-pub(super) struct EncodedCall {
+pub(super) struct EncodedMethod {
     /// `package.Service/Method`.
     pub method: String,
     pub kind: MethodKind,
@@ -35,7 +35,7 @@ pub(super) struct EncodedCall {
     /// The layout that responses must have; `None`: not checked.
     pub answer_shapes: Option<Arc<MessageShapes>>,
     /// The reader of values in responses; `None`: the method is not described.
-    pub answer_schema: Option<AnswerSchema>,
+    pub answer_schema: Option<SharedAnswerReader>,
 }
 
 /// The messages as the plan gives them.
@@ -43,7 +43,7 @@ pub(super) struct EncodedCall {
 pub enum PlanMessages {
     /// Every call sends the empty message.
     #[default]
-    Nothing,
+    EmptyMessage,
     /// JSON text: a message or a list of messages.
     Json(String),
     /// Messages in the protobuf encoding.
@@ -83,13 +83,13 @@ pub struct GrpcCall {
     /// The layout that response messages must have; `None`: not checked.
     pub answer_shapes: Option<Arc<MessageShapes>>,
     /// The reader of values in responses; `None`: the method is not described.
-    pub answer_schema: Option<AnswerSchema>,
+    pub answer_schema: Option<SharedAnswerReader>,
     /// The journey that each user makes; `None`: single calls. If it is set, the other fields describe its first step.
     pub journey: Option<Box<JourneyPlan>>,
 }
 
 impl Call for GrpcCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         match &self.journey {
             Some(journey) => ("grpc", journey.name().into()),
             None => ("grpc", self.method.as_str().into()),
@@ -119,12 +119,12 @@ impl Call for GrpcCall {
         self.journey.as_ref().map(|_| 1)
     }
 
-    fn variation(&self) -> Option<&Variation> {
+    fn variation_settings(&self) -> Option<&VariationSettings> {
         let of_metadata = self.varying_metadata.as_ref().map(|m| &m.variation);
         self.varying.as_ref().map(|v| &v.variation).or(of_metadata)
     }
 
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         if let Some(journey) = &self.journey {
             return journey.fields();
         }
@@ -155,18 +155,18 @@ pub struct MessageShapes {
 }
 
 /// A function that checks a message in the protobuf encoding. Its error describes the difference.
-type CheckFn = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
+type CheckMessageFn = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
 
 /// The content that messages must have.
 #[derive(Clone)]
 pub struct ExpectedAnswer {
     json: String,
-    check: Arc<CheckFn>,
+    check: Arc<CheckMessageFn>,
 }
 
 impl ExpectedAnswer {
     /// Creates the expectation that `json` describes and `check` tests.
-    pub fn new(json: &str, check: Arc<CheckFn>) -> ExpectedAnswer {
+    pub fn new(json: &str, check: Arc<CheckMessageFn>) -> ExpectedAnswer {
         let json = json.to_owned();
         ExpectedAnswer { json, check }
     }
@@ -216,16 +216,16 @@ pub trait AnswerReader: Send + Sync {
 
 /// A shared [`AnswerReader`].
 #[derive(Clone)]
-pub struct AnswerSchema(Arc<dyn AnswerReader>);
+pub struct SharedAnswerReader(Arc<dyn AnswerReader>);
 
-impl AnswerSchema {
+impl SharedAnswerReader {
     /// Wraps a reader.
-    pub fn new(reader: impl AnswerReader + 'static) -> AnswerSchema {
-        AnswerSchema(Arc::new(reader))
+    pub fn new(reader: impl AnswerReader + 'static) -> SharedAnswerReader {
+        SharedAnswerReader(Arc::new(reader))
     }
 }
 
-impl Deref for AnswerSchema {
+impl Deref for SharedAnswerReader {
     type Target = dyn AnswerReader;
 
     fn deref(&self) -> &(dyn AnswerReader + 'static) {
@@ -233,7 +233,7 @@ impl Deref for AnswerSchema {
     }
 }
 
-impl fmt::Debug for AnswerSchema {
+impl fmt::Debug for SharedAnswerReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AnswerSchema")
             .field(&self.type_name())
@@ -241,13 +241,13 @@ impl fmt::Debug for AnswerSchema {
     }
 }
 
-impl PartialEq for AnswerSchema {
-    fn eq(&self, other: &AnswerSchema) -> bool {
+impl PartialEq for SharedAnswerReader {
+    fn eq(&self, other: &SharedAnswerReader) -> bool {
         self.type_name() == other.type_name()
     }
 }
 
-impl Eq for AnswerSchema {}
+impl Eq for SharedAnswerReader {}
 
 /// The layout of one message type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -297,7 +297,7 @@ pub enum MethodKind {
 
 impl MethodKind {
     /// Returns true if the client sends a stream of messages.
-    pub fn client_streams(self) -> bool {
+    pub fn is_client_streaming(self) -> bool {
         matches!(
             self,
             MethodKind::ClientStreaming | MethodKind::Bidirectional
@@ -305,7 +305,7 @@ impl MethodKind {
     }
 
     /// Returns true if the server sends a stream of messages.
-    pub fn server_streams(self) -> bool {
+    pub fn is_server_streaming(self) -> bool {
         matches!(
             self,
             MethodKind::ServerStreaming | MethodKind::Bidirectional

@@ -15,7 +15,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
-use plimsoll_engine::worker::classify_connect;
+use plimsoll_engine::worker::classify_connect_error;
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
 use plimsoll_wire::http2::FrameHeader;
@@ -28,8 +28,8 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use tonic::{Code, Status};
 
-use crate::http2::{closed_error, other_protocol_error};
-use crate::shared::dial::{dial, open_tunnel};
+use crate::http2::{connection_closed_error, other_protocol_error};
+use crate::shared::dial::{connect_to_first, open_tunnel};
 
 /// Why a server can't be queried.
 #[derive(Debug, thiserror::Error)]
@@ -93,17 +93,17 @@ impl GrpcConnection {
         let until = Instant::now() + server.connect_timeout;
         let origin = parse_origin(server)?;
         let metadata = parse_metadata(server)?;
-        let tcp = dial(&server.addresses);
+        let tcp = connect_to_first(&server.addresses);
         let tcp = with_timeout(server, until, "the TCP connection", tcp).await?;
         let mut tcp = tcp.map_err(|(address, e)| ConnectError::Link {
-            outcome: classify_connect(&e),
+            outcome: classify_connect_error(&e),
             detail: address.describe_failure(&e),
         })?;
         if let Some(tunnel) = &server.tunnel {
             let opened = open_tunnel(&mut tcp, tunnel);
             let opened = with_timeout(server, until, "the proxy", opened).await?;
             opened.map_err(|e| ConnectError::Link {
-                outcome: classify_connect(&e),
+                outcome: classify_connect_error(&e),
                 detail: e.to_string(),
             })?;
         }
@@ -142,7 +142,7 @@ impl GrpcConnection {
 }
 
 /// Returns the outcome that a load would count for a status.
-pub(super) fn outcome_of(code: Code) -> Outcome {
+pub(super) fn outcome_from_code(code: Code) -> Outcome {
     Outcome::from_grpc_status(code as u32)
 }
 
@@ -188,7 +188,7 @@ async fn with_timeout<T>(
 }
 
 fn tls_error(tls: &TlsClient, error: &io::Error) -> ConnectError {
-    let (outcome, detail) = tls.classify_failure(error);
+    let (outcome, detail) = tls.classify_connection_error(error);
     ConnectError::Link { outcome, detail }
 }
 
@@ -221,17 +221,20 @@ where
             other_protocol_error(&start).map_or(Ok(sender), |other| Err(other.into()))
         }
         (Ok(start), _) => Err(match (other_protocol_error(&start), tls) {
-            (None, Some(tls)) if tls.lacks_certificate() || tls.suspected_refusal().is_some() => {
+            (None, Some(tls))
+                if tls.lacks_client_certificate()
+                    || tls.describe_suspected_rejection().is_some() =>
+            {
                 tls_error(tls, &io::ErrorKind::UnexpectedEof.into())
             }
             (other, _) => other
-                .unwrap_or_else(|| closed_error("before the server's SETTINGS"))
+                .unwrap_or_else(|| connection_closed_error("before the server's SETTINGS"))
                 .into(),
         }),
         (Err(e), _) => Err(match tls {
             Some(tls) => tls_error(tls, &e),
             None => ConnectError::Link {
-                outcome: classify_connect(&e),
+                outcome: classify_connect_error(&e),
                 detail: format!("{e} before the server's SETTINGS"),
             },
         }),

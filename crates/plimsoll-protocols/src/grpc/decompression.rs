@@ -61,7 +61,7 @@ impl StreamUnpacker {
 }
 
 impl MessageSink for StreamUnpacker {
-    fn begin_compressed(&mut self) -> Result<(), MessageError> {
+    fn on_compressed_start(&mut self) -> Result<(), MessageError> {
         self.unpacker = Unpacker::new(ContentCoding::Gzip, self.limit.into());
         Ok(())
     }
@@ -122,7 +122,7 @@ impl StreamUnpackers {
     }
 
     /// Discards the state of a stream whose call has ended.
-    pub(super) fn forget(&mut self, stream: u32) {
+    pub(super) fn discard_stream(&mut self, stream: u32) {
         self.unpackers.remove(&stream);
     }
 }
@@ -145,8 +145,8 @@ mod tests {
         for chunk in bytes.chunks(chunk) {
             reader.read_into(&mut unpacking, chunk, limit)?;
         }
-        assert!(unpacking.is_idle() && !reader.is_inside());
-        Ok(reader.complete_messages())
+        assert!(unpacking.is_idle() && !reader.is_mid_message());
+        Ok(reader.complete_message_count())
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! The client side of a gRPC connection: calls on the streams of an HTTP/2 [`Connection`].
 //!
-//! The state of a response is in `unary`. `answers` handles received frames, `complete` handles common complete
-//! responses in one step, `compressed` handles compressed responses, and `messages` handles calls with several
-//! messages.
+//! The state of a response is in `response_state`. `receive` handles received frames, `fast_path` handles common
+//! complete responses in one step, `compressed` handles compressed responses, and `streaming` handles calls with
+//! several messages.
 //!
 //! In the steady state a response consists of two header blocks, which are recognised by their bytes, and a message,
 //! which is only counted. Nothing is allocated.
 
-mod answers;
-mod complete;
 mod compressed;
-mod messages;
-mod steps;
+mod fast_path;
+mod journey_steps;
+mod receive;
+mod streaming;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation};
 
-use self::steps::CurrentStep;
+use self::journey_steps::CurrentStep;
 use super::decompression::StreamUnpackers;
-use super::exchange::StreamExchanges;
 use super::head::HeadReader;
 use super::rendered_messages::MessageRenderer;
 use super::request::{GrpcRequest, PreparedGrpcCall};
-use super::unary::GrpcResponseState;
+use super::response_state::GrpcResponseState;
+use super::stream_exchange::StreamExchanges;
 use super::wire_validator::AnswerValidator;
 use crate::http2::{
     self, Connection, DriverEffects, Http2FrameTracer, NO_SLOT, RequestTemplate, StreamCalls,
@@ -111,11 +111,11 @@ impl StreamCalls for GrpcCalls {
         &self.prepared.request
     }
 
-    fn block_with_time_left(&self, waited: Duration) -> Option<Vec<u8>> {
-        self.prepared.block_with_time_left(waited)
+    fn header_block_with_timeout(&self, waited: Duration) -> Option<Vec<u8>> {
+        self.prepared.header_block_with_timeout(waited)
     }
 
-    fn taken_values(&self) -> &[Option<Box<[u8]>>] {
+    fn captured_values(&self) -> &[Option<Box<[u8]>>] {
         self.step.as_ref().map_or(&[], |step| &step.captured)
     }
 
@@ -126,13 +126,13 @@ impl StreamCalls for GrpcCalls {
                 varying,
                 compression: self.prepared.compression,
                 unix_ns: self.prepared.request.unix_zero.unix_ns_at(now),
-                taken: self.taken_values(),
+                taken: self.captured_values(),
             };
             renderer.write(number, 0, out);
         }
     }
 
-    fn begin_stream(
+    fn start_streamed_body(
         connection: &mut GrpcDriver,
         id: u32,
         number: u64,
@@ -170,11 +170,11 @@ impl StreamCalls for GrpcCalls {
         block: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        connection.receive_block(block, to)
+        connection.receive_header_block(block, to)
     }
 
     #[inline]
-    fn report_done(&mut self, stream: &GrpcStream, outcome: Outcome, events: &mut Vec<Event>) {
+    fn report_call_end(&mut self, stream: &GrpcStream, outcome: Outcome, events: &mut Vec<Event>) {
         match &self.exchanges {
             None => events.push(Event::Done(completed_call(stream, outcome))),
             Some(_) => self.end_exchange(stream, outcome, events),
@@ -182,17 +182,17 @@ impl StreamCalls for GrpcCalls {
     }
 
     #[inline]
-    fn forget(&mut self, stream: &mut GrpcStream) {
+    fn release_stream(&mut self, stream: &mut GrpcStream) {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.close(std::mem::replace(&mut stream.slot, NO_SLOT));
         }
         if let Some(unpackers) = &mut self.unpackers {
-            unpackers.forget(stream.id);
+            unpackers.discard_stream(stream.id);
         }
-        self.validator.forget(stream.id);
+        self.validator.discard_stream(stream.id);
     }
 
-    fn forget_all(&mut self) {
+    fn release_all_streams(&mut self) {
         self.exchanges = None;
         self.validator = AnswerValidator::default();
         self.unpackers = None;
@@ -217,7 +217,7 @@ impl StreamCalls for GrpcCalls {
     }
 
     /// Maps an HTTP/2 error code to an outcome (gRPC over HTTP/2, "Errors").
-    fn reset_outcome(code: ErrorCode) -> Outcome {
+    fn outcome_from_reset(code: ErrorCode) -> Outcome {
         match code {
             ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
             ErrorCode::CANCEL => Outcome::Cancelled,
@@ -233,27 +233,27 @@ impl StreamCalls for GrpcCalls {
         self.validator.prefetch();
     }
 
-    fn max_head(&self) -> u32 {
+    fn max_header_list_bytes(&self) -> u32 {
         self.prepared.max_head
     }
 
-    fn is_cheap_to_receive(&self) -> bool {
+    fn has_negligible_receive_time(&self) -> bool {
         self.unpackers.is_none()
     }
 
     /// Sets the time for streams, whose messages are rendered when they can be sent and may contain the time.
     #[inline]
-    fn note_time(&mut self, now: Time) {
+    fn set_current_time(&mut self, now: Time) {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.now = now;
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         self.exchanges.as_ref()?.next_timer()
     }
 
-    fn expire(connection: &mut GrpcDriver, to: &mut DriverEffects<'_>) {
+    fn on_timer(connection: &mut GrpcDriver, to: &mut DriverEffects<'_>) {
         connection.handle_due_streams(to);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_model::rows::template::FieldScope;
 use plimsoll_model::spec::{Problem, ResolveContext};
 
-use super::call::{AnswerSchema, EncodedCall, PlanMessages};
+use super::call::{EncodedMethod, PlanMessages, SharedAnswerReader};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
 
@@ -20,7 +20,7 @@ pub enum ReflectionResult {
     NoAnswer(String),
 }
 
-/// A query for a server's description of a service ([`ResolveContext::answer_question`]).
+/// A query for a server's description of a service ([`ResolveContext::answer_protocol_query`]).
 #[derive(Debug)]
 pub struct ReflectionQuery {
     /// The service with its package.
@@ -51,15 +51,15 @@ pub(super) fn encode(
     method: &str,
     (given, scope, metadata): (&PlanMessages, FieldScope<'_>, &[(String, String)]),
     surroundings: &dyn ResolveContext,
-) -> Result<EncodedCall, Problem> {
+) -> Result<EncodedMethod, Problem> {
     let described = match (&call.proto, &call.descriptor_set) {
         (Some(files), _) => {
             let imports = call.import_path.as_deref().unwrap_or(&[]);
-            Some(Schema::from_protos(files, imports).map_err(problem_at("proto"))?)
+            Some(Schema::from_protos(files, imports).map_err(to_problem_at("proto"))?)
         }
         (None, Some(path)) => {
             let set = Schema::from_descriptor_set(path);
-            Some(set.map_err(problem_at("descriptor_set"))?)
+            Some(set.map_err(to_problem_at("descriptor_set"))?)
         }
         (None, None) => None,
     };
@@ -77,14 +77,14 @@ pub(super) fn encode(
         }
     };
     let method = schema.method(method).map_err(|e| {
-        let problem = problem_at("method")(e);
+        let problem = to_problem_at("method")(e);
         match (&call.proto, &call.descriptor_set) {
             (None, None) => problem.help("for a service of your own give its .proto files (call.grpc.proto) or a descriptor set (call.grpc.descriptor_set)"),
             _ => problem,
         }
     })?;
     let requests = match given {
-        PlanMessages::Nothing => schema.encode_all(&method, "{}", scope),
+        PlanMessages::EmptyMessage => schema.encode_all(&method, "{}", scope),
         PlanMessages::Json(json) => schema.encode_all(&method, json, scope),
         PlanMessages::Binary(messages) => schema.requests_from_encoded(&method, messages),
     };
@@ -95,24 +95,24 @@ pub(super) fn encode(
             _ if call.message_file.is_some() => "message_file",
             _ => "message",
         };
-        problem_at(key)(e)
+        to_problem_at(key)(e)
     })?;
     let mut answer = schema.answer_shapes(&method);
     if let Some(expected) = &call.expect_message {
         let expected = schema.expected_answer(&method, &expected.0);
-        answer.expected = Some(expected.map_err(problem_at("expect_message"))?);
+        answer.expected = Some(expected.map_err(to_problem_at("expect_message"))?);
     }
-    Ok(EncodedCall {
+    Ok(EncodedMethod {
         method: method.path(),
         kind: method.kind(),
         messages: requests.messages,
         varying: requests.varying,
         answer_shapes: Some(Arc::new(answer)),
-        answer_schema: Some(AnswerSchema::new(schema.answer_reader(&method))),
+        answer_schema: Some(SharedAnswerReader::new(schema.answer_reader(&method))),
     })
 }
 
-fn problem_at(key: &str) -> impl FnOnce(SchemaError) -> Problem {
+fn to_problem_at(key: &str) -> impl FnOnce(SchemaError) -> Problem {
     let key = format!("call.grpc.{key}");
     move |e| Problem::new(key, e.to_string())
 }
@@ -168,7 +168,7 @@ fn find_schema(
     let service = bare
         .rsplit_once(['/', '.'])
         .map_or("", |(service, _)| service);
-    let builtin = Schema::builtin().map_err(problem_at("method"))?;
+    let builtin = Schema::builtin().map_err(to_problem_at("method"))?;
     let asked_for = call.reflection == Some(true);
     let named = !service.is_empty();
     if !asked_for && (!named || builtin.has_service(service) || call.reflection == Some(false)) {
@@ -188,11 +188,13 @@ fn find_schema(
         types,
         answer: ReflectionResult::NoAnswer("the server can't be queried here".to_owned()),
     };
-    surroundings.answer_question(&mut question);
+    surroundings.answer_protocol_query(&mut question);
     match question.answer {
         ReflectionResult::Schema(schema) => match files {
             #[cfg(feature = "targets")]
-            Some(files) => schema.supplement_with(files).map_err(problem_at("proto")),
+            Some(files) => schema
+                .supplement_with(files)
+                .map_err(to_problem_at("proto")),
             _ => Ok(schema),
         },
         ReflectionResult::Unreachable => Err(unknown()),

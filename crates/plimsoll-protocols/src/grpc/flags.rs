@@ -77,11 +77,12 @@ impl ProtocolCommand for GrpcCommand {
         "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH";
     #[cfg(all(feature = "schema", feature = "targets"))]
     const SERVER_QUERIES: &[QueryCommand] = &[
-        QueryCommand::of::<ListFlags>(),
-        QueryCommand::of::<DescribeFlags>(),
+        QueryCommand::new::<ListFlags>(),
+        QueryCommand::new::<DescribeFlags>(),
     ];
     const LINE_TOOLS: &'static [&'static LineTool] = &foreign_lines::LINE_TOOLS;
-    const KEY_FLAGS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
+    const RENAMED_KEY_FLAGS: &[(&str, &str)] =
+        &[("message_binary", "--data-binary or --data-delimited")];
 
     #[cfg(all(feature = "schema", feature = "targets"))]
     fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {

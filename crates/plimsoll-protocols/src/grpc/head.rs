@@ -4,8 +4,8 @@ use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder, HeaderField, HpackError
 use plimsoll_wire::http2::MAX_HEADER_LIST_BYTES;
 
 use crate::http2::{
-    BlockMemo, HEAD_TOO_LARGE, ResponseFieldChecks, parse_content_length, parse_number, printable,
-    printable_lines,
+    BlockCache, HEAD_TOO_LARGE, ResponseFieldChecks, parse_content_length, parse_number,
+    to_printable, to_printable_lines,
 };
 use plimsoll_wire::hex::percent_decode;
 
@@ -62,15 +62,15 @@ impl GrpcHeaders {
 
 /// The kinds of header blocks in the responses of successful calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommonBlock {
+pub enum CommonHeaderBlock {
     /// The header of a response whose message follows, with neither encoding nor length announced.
     Opening,
     /// The trailers of a successful call.
     Success,
 }
 
-impl CommonBlock {
-    fn from_headers(head: &GrpcHeaders) -> Option<CommonBlock> {
+impl CommonHeaderBlock {
+    fn from_headers(head: &GrpcHeaders) -> Option<CommonHeaderBlock> {
         let opening = GrpcHeaders {
             http_status: 200,
             content_type: ContentType::Grpc,
@@ -81,8 +81,8 @@ impl CommonBlock {
             ..GrpcHeaders::NONE
         };
         match *head {
-            head if head == opening => Some(CommonBlock::Opening),
-            head if head == success => Some(CommonBlock::Success),
+            head if head == opening => Some(CommonHeaderBlock::Opening),
+            head if head == success => Some(CommonHeaderBlock::Success),
             _ => None,
         }
     }
@@ -101,14 +101,14 @@ pub struct FailureTexts {
 }
 
 /// The maximum length of a cached block, in bytes.
-const MAX_MEMO_BLOCK_LEN: usize = 39;
+const MAX_CACHED_BLOCK_BYTES: usize = 39;
 
 /// The reader of one connection's header blocks, with its HPACK state and a cache.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeadReader {
     /// The cache. It is the first field, because most responses need no other field of the reader.
-    memo: BlockMemo<(GrpcHeaders, Option<CommonBlock>), MAX_MEMO_BLOCK_LEN>,
+    memo: BlockCache<(GrpcHeaders, Option<CommonHeaderBlock>), MAX_CACHED_BLOCK_BYTES>,
     decoder: Decoder,
 }
 
@@ -123,7 +123,7 @@ impl HeadReader {
     pub fn new(max_head: u32) -> HeadReader {
         HeadReader {
             decoder: Decoder::new(DEFAULT_TABLE_BYTES, max_head),
-            memo: BlockMemo::default(),
+            memo: BlockCache::default(),
         }
     }
 
@@ -150,7 +150,7 @@ impl HeadReader {
 
     /// Returns the kind of `block`, if it is cached and common.
     #[inline(always)]
-    pub fn recognise(&self, block: &[u8]) -> Option<CommonBlock> {
+    pub fn recognise(&self, block: &[u8]) -> Option<CommonHeaderBlock> {
         self.memo.get(block)?.1
     }
 
@@ -202,7 +202,7 @@ impl HeadReader {
         }
         if decoded.is_steady && texts.is_none() {
             self.memo
-                .put(block, (head, CommonBlock::from_headers(&head)));
+                .put(block, (head, CommonHeaderBlock::from_headers(&head)));
         }
         Ok((head, texts))
     }
@@ -234,17 +234,17 @@ impl HeaderParser {
             b"grpc-message" if !value.is_empty() => {
                 // The value is percent-encoded (gRPC over HTTP/2, "Status-Message").
                 self.texts.get_or_insert_default().message =
-                    Some(printable_lines(&percent_decode(value)));
+                    Some(to_printable_lines(&percent_decode(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
             b"content-type" => {
                 self.head.content_type = ContentType::Other;
-                self.texts.get_or_insert_default().content_type = Some(printable(value));
+                self.texts.get_or_insert_default().content_type = Some(to_printable(value));
             }
             b"grpc-encoding" if value == b"gzip" => self.head.encoding = MessageEncoding::Gzip,
             b"grpc-encoding" if value != b"identity" => {
                 self.head.encoding = MessageEncoding::Other;
-                self.texts.get_or_insert_default().encoding = Some(printable(value));
+                self.texts.get_or_insert_default().encoding = Some(to_printable(value));
             }
             b"content-length" => match parse_content_length(value) {
                 Ok(length) => self.head.content_length = Some(length),

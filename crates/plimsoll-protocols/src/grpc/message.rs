@@ -57,7 +57,7 @@ pub(super) fn write_message(
     write(out);
     if compression.is_some() {
         out[start] = 1;
-        compress_from(out, start + PREFIX_LEN);
+        compress_tail(out, start + PREFIX_LEN);
     }
     // Callers ensure that messages are smaller than four gigabytes.
     let length = (out.len() - start - PREFIX_LEN) as u32;
@@ -65,7 +65,7 @@ pub(super) fn write_message(
 }
 
 /// Compresses the bytes of `out` from offset `from` on with gzip (RFC 1952).
-fn compress_from(out: &mut Vec<u8>, from: usize) {
+fn compress_tail(out: &mut Vec<u8>, from: usize) {
     let plain = out.split_off(from);
     let mut encoder = GzEncoder::new(&mut *out, flate2::Compression::default());
     // Writing to a vector can't fail.
@@ -78,7 +78,7 @@ fn compress_from(out: &mut Vec<u8>, from: usize) {
 /// compressed messages.
 pub(super) trait MessageSink {
     /// Handles the start of a compressed message.
-    fn begin_compressed(&mut self) -> Result<(), MessageError> {
+    fn on_compressed_start(&mut self) -> Result<(), MessageError> {
         Err(MessageError::Compressed)
     }
     /// Handles a piece of a message.
@@ -134,11 +134,11 @@ impl MessageReader {
             self.complete = self.complete.saturating_add(1);
             return Ok(());
         }
-        self.read_counted(bytes, limit)
+        self.read_slow_path(bytes, limit)
     }
 
     #[inline(never)]
-    fn read_counted(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
+    fn read_slow_path(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
         self.read_into(&mut IgnoringSink, bytes, limit)
     }
 
@@ -163,7 +163,7 @@ impl MessageReader {
                 let [flag, a, b, c, d] = self.prefix;
                 match flag {
                     0 => {}
-                    1 => sink.begin_compressed()?,
+                    1 => sink.on_compressed_start()?,
                     other => return Err(MessageError::BadFlag(other)),
                 }
                 let length = u32::from_be_bytes([a, b, c, d]);
@@ -187,20 +187,20 @@ impl MessageReader {
 
     /// Returns the number of complete messages, up to 65,535.
     #[inline]
-    pub fn complete_messages(&self) -> u16 {
+    pub fn complete_message_count(&self) -> u16 {
         self.complete
     }
 
     /// Returns the number of complete messages since the last call of this function. One frame never completes as many
     /// as 65,535.
     #[inline]
-    pub fn take_complete_messages(&mut self) -> u16 {
+    pub fn take_complete_message_count(&mut self) -> u16 {
         std::mem::take(&mut self.complete)
     }
 
     /// Returns true if a message has begun but not ended.
     #[inline]
-    pub fn is_inside(&self) -> bool {
+    pub fn is_mid_message(&self) -> bool {
         self.prefix_len > 0
     }
 }
@@ -226,7 +226,7 @@ mod tests {
                 reader.read(&stream[i..j], 3).unwrap();
                 reader.read(&stream[j..], 3).unwrap();
                 assert_eq!(
-                    (reader.complete_messages(), reader.is_inside()),
+                    (reader.complete_message_count(), reader.is_mid_message()),
                     (3, false),
                     "{i} {j}"
                 );
@@ -234,7 +234,10 @@ mod tests {
         }
         let mut reader = MessageReader::NEW;
         reader.read(&stream[..stream.len() - 1], 3).unwrap();
-        assert_eq!((reader.complete_messages(), reader.is_inside()), (2, true));
+        assert_eq!(
+            (reader.complete_message_count(), reader.is_mid_message()),
+            (2, true)
+        );
     }
 
     #[test]

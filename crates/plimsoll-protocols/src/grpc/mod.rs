@@ -6,41 +6,41 @@ mod binary_messages;
 mod call;
 pub mod canned;
 #[cfg(feature = "targets")]
-pub mod check;
-#[cfg(feature = "targets")]
 pub mod client;
+#[cfg(all(feature = "schema", feature = "targets"))]
+mod connection_flags;
 mod decompression;
 mod driver;
+#[cfg(feature = "targets")]
+pub mod echo_check;
 #[cfg(feature = "schema")]
 pub mod encoding;
-mod exchange;
 mod flags;
 mod foreign_lines;
 mod head;
-#[cfg(all(feature = "schema", feature = "targets"))]
-mod link;
 mod message;
 #[cfg(feature = "schema")]
-mod patch;
+mod patched_message;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod probe;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(crate) mod query_commands;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;
-pub(crate) mod relayed;
+pub(crate) mod relay_codec;
 mod rendered_messages;
 mod request;
 mod resolve;
+mod response_state;
 #[cfg(feature = "schema")]
 pub mod schema;
 mod section;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod server_query;
+mod stream_exchange;
 #[cfg(feature = "targets")]
 pub mod target;
 mod timeout;
-mod unary;
 mod wire_validator;
 
 pub use crate::http2::Http2FrameTracer;

@@ -12,7 +12,8 @@ use crate::interface::service_offer::{
 const CONNECT_TIMEOUT: &str = "3s";
 
 /// Prefixes of services for describing and observing a server, which are not suggested.
-const AUXILIARY_SERVICES: [&str; 3] = ["grpc.reflection.", "grpc.health.", "grpc.channelz."];
+const AUXILIARY_SERVICE_PREFIXES: [&str; 3] =
+    ["grpc.reflection.", "grpc.health.", "grpc.channelz."];
 
 /// Returns the methods of the server at `address`; `None`: no server there supports reflection.
 pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
@@ -38,7 +39,7 @@ fn find_methods(url: &str, asking: QueryContext<'_>) -> Option<Vec<OfferedCall>>
         .schema(asking)
         .ok()?;
     let is_auxiliary =
-        |name: &String| (AUXILIARY_SERVICES.iter()).any(|prefix| name.starts_with(prefix));
+        |name: &String| (AUXILIARY_SERVICE_PREFIXES.iter()).any(|prefix| name.starts_with(prefix));
     let calls: Vec<OfferedCall> = schema
         .methods()
         .filter(|method| !is_auxiliary(&method.path()))

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::formats::units::Period;
 
-use super::check::{CHECK_CASES, CaseResult, EchoCheck, run};
-use super::link::LinkFlags;
+use super::connection_flags::ConnectionFlags;
+use super::echo_check::{CaseResult, ECHO_METHODS, EchoCheck, run};
 use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
 use crate::interface::server_query::{QueryContext, QueryError, QueryOutput, ServerQuery};
@@ -19,15 +19,15 @@ use crate::interface::server_query::{QueryContext, QueryError, QueryOutput, Serv
     plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt --metadata 'authorization: $TOKEN'")]
 pub(crate) struct ListFlags {
     #[command(flatten)]
-    link: LinkFlags,
+    link: ConnectionFlags,
 
     #[command(flatten)]
-    files: FileFlags,
+    files: SchemaFileFlags,
 }
 
 /// Files that describe services instead of the server.
 #[derive(Debug, Args)]
-struct FileFlags {
+struct SchemaFileFlags {
     /// A .proto file to read instead of querying the server; repeatable.
     #[arg(long, value_name = "FILE", conflicts_with = "descriptor_set")]
     proto: Vec<PathBuf>,
@@ -45,7 +45,7 @@ struct FileFlags {
     reflection: bool,
 }
 
-impl FileFlags {
+impl SchemaFileFlags {
     /// Returns the schema of the files; `None`: no file is given.
     fn read_schema(&self) -> Result<Option<Schema>, QueryError> {
         let read = match (&self.proto[..], &self.descriptor_set) {
@@ -64,10 +64,10 @@ impl FileFlags {
     plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore")]
 pub(crate) struct DescribeFlags {
     #[command(flatten)]
-    link: LinkFlags,
+    link: ConnectionFlags,
 
     #[command(flatten)]
-    files: FileFlags,
+    files: SchemaFileFlags,
 
     /// package.Service, package.Service/Method or package.Message.
     #[arg(value_name = "NAME")]
@@ -80,7 +80,7 @@ pub(crate) struct DescribeFlags {
     plimsoll check echo grpc://127.0.0.1:50054")]
 pub(crate) struct EchoFlags {
     #[command(flatten)]
-    link: LinkFlags,
+    link: ConnectionFlags,
 
     /// The text to send, which the server must return.
     #[arg(
@@ -112,7 +112,7 @@ impl ServerQuery for ListFlags {
 
     fn run(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
         Ok(QueryOutput {
-            text: self.schema(asking)?.list(),
+            text: self.schema(asking)?.list_methods(),
             ..QueryOutput::default()
         })
     }
@@ -143,8 +143,8 @@ fn symbol_to_query(what: &str) -> &str {
 
 /// Returns the schema of the files, of the server, or of both.
 fn load_schema(
-    link: &LinkFlags,
-    files: &FileFlags,
+    link: &ConnectionFlags,
+    files: &SchemaFileFlags,
     inquiry: SchemaQuery<'_>,
     asking: QueryContext<'_>,
 ) -> Result<Schema, QueryError> {
@@ -178,7 +178,7 @@ impl ServerQuery for EchoFlags {
         };
         let results = self.link.with_connection(asking, async |connection| {
             let mut results = Vec::new();
-            for case in CHECK_CASES {
+            for case in ECHO_METHODS {
                 results.push(run(&connection, case, &check).await);
             }
             results

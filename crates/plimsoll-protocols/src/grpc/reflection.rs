@@ -19,7 +19,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Query
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ErrorResponse, ServerReflectionRequest, ServerReflectionResponse};
 
-use super::client::{GrpcConnection, outcome_of};
+use super::client::{GrpcConnection, outcome_from_code};
 use super::schema::{ProtoFile, Schema, assemble};
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ const MAX_FILES: usize = 5_000;
 /// Maximum total size of the files that describe a server's services, in bytes.
 const MAX_DESCRIPTOR_BYTES: usize = 64 << 20;
 /// The timeout of one query.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of all queries together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The limit of concurrent queries.
@@ -45,7 +45,7 @@ pub enum ReflectionError {
     )]
     NotSupported,
     /// The server answers with an error status.
-    #[error("asking the server for {what}: status {}: {}", outcome_of(status.code()).code(), status.message())]
+    #[error("asking the server for {what}: status {}: {}", outcome_from_code(status.code()).code(), status.message())]
     Refused {
         /// The subject of the query.
         what: String,
@@ -136,10 +136,10 @@ impl ReflectionClient {
     /// Sends a query and returns the answer, which may be an error response.
     async fn send_query(&self, wanted: Query) -> Result<MessageResponse, ReflectionError> {
         let what = describe_subject(&wanted);
-        let called = tokio::time::timeout(ANSWER_TIMEOUT, self.call(wanted));
+        let called = tokio::time::timeout(QUERY_TIMEOUT, self.call(wanted));
         let called = called.await.map_err(|_| ReflectionError::InvalidAnswer {
             what: what.clone(),
-            problem: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+            problem: format!("no answer within {} s", QUERY_TIMEOUT.as_secs()),
         })?;
         let reply = match called {
             Ok(reply) => reply,
@@ -162,7 +162,7 @@ impl ReflectionClient {
 
     /// Sends the first query in each version until one is answered. Other failures (a status, an error page
     /// of a proxy, no response) are reported only if no version works.
-    async fn query_first_version(
+    async fn negotiate_version(
         connection: &GrpcConnection,
         wanted: &Query,
     ) -> Result<(ReflectionClient, MessageResponse), ReflectionError> {
@@ -173,7 +173,7 @@ impl ReflectionClient {
                 version,
             };
             let answered = client.send_query(wanted.clone()).await;
-            match answered.and_then(|answer| check_kind(wanted, answer)) {
+            match answered.and_then(|answer| check_answer_kind(wanted, answer)) {
                 Ok(answer) => return Ok((client, answer)),
                 // The failure of the newest version is the most informative.
                 Err(e) if matches!(failure, ReflectionError::NotSupported) => failure = e,
@@ -230,7 +230,10 @@ fn status_error(what: String, status: Status) -> ReflectionError {
 
 /// Returns `answer` if its kind fits the query. An error response is accepted for a symbol, but not for the list of
 /// services.
-fn check_kind(wanted: &Query, answer: MessageResponse) -> Result<MessageResponse, ReflectionError> {
+fn check_answer_kind(
+    wanted: &Query,
+    answer: MessageResponse,
+) -> Result<MessageResponse, ReflectionError> {
     match (wanted, answer) {
         (Query::ListServices(_), answer @ MessageResponse::ListServicesResponse(_))
         | (
@@ -358,7 +361,7 @@ impl FileCollector {
             SchemaQuery::Services => list,
             SchemaQuery::Symbol(name) => Query::FileContainingSymbol(name.to_owned()),
         };
-        let (mirror, answer) = ReflectionClient::query_first_version(connection, &first).await?;
+        let (mirror, answer) = ReflectionClient::negotiate_version(connection, &first).await?;
         let services = match inquiry {
             SchemaQuery::Services => parse_services(answer)?,
             SchemaQuery::Symbol(_) => {

@@ -29,7 +29,7 @@ impl MessageRenderer<'_> {
             .varying
             .variation
             .render_context(number, message, self.unix_ns);
-        let moment = moment.with_taken(self.taken);
+        let moment = moment.with_captured_values(self.taken);
         write_message(out, self.compression, |out| render.render(&moment, out));
     }
 }

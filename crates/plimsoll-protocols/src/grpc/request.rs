@@ -6,13 +6,13 @@ use std::time::Duration;
 use plimsoll_model::rows::template::VaryingMessages;
 use plimsoll_wire::hpack::Encoder;
 
-use super::call::{AnswerSchema, GrpcCall, MessageCompression, MessageShapes};
-use super::exchange::StreamScript;
+use super::call::{GrpcCall, MessageCompression, MessageShapes, SharedAnswerReader};
 use super::message::{PREFIX_LEN, write_message};
+use super::stream_exchange::StreamScript;
 use super::timeout::format_timeout;
 use crate::http2::{BodyKind, RequestTemplate, VaryingFields};
 use crate::interface::prepare_error::RequestError;
-use crate::journey::AnswerCapture;
+use crate::journey::CaptureLevel;
 
 /// The input from which calls are prepared.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(super) struct PreparedGrpcCall {
     /// The prepared messages of streams; `None`: the call is unary.
     pub(super) script: Option<StreamScript>,
     /// The parts of the response to keep and the reader of its messages; `None`: the call is not a journey's step.
-    pub(super) capture: Option<(AnswerCapture, Option<AnswerSchema>)>,
+    pub(super) capture: Option<(CaptureLevel, Option<SharedAnswerReader>)>,
 }
 
 impl PreparedGrpcCall {
@@ -99,7 +99,7 @@ impl PreparedGrpcCall {
             .sum::<usize>()
             + varying_fields
                 .as_ref()
-                .map_or(0, VaryingFields::max_list_bytes);
+                .map_or(0, VaryingFields::max_header_list_bytes);
         if size > plimsoll_wire::http2::MAX_HEADER_BLOCK_BYTES {
             return Err(RequestError::new(format_args!(
                 "request metadata of {size} bytes is over the limit of 65536"
@@ -153,7 +153,7 @@ impl PreparedGrpcCall {
     /// Prepares the call of a journey's step. `capture` selects the parts of its responses that are kept.
     pub(super) fn for_step(
         request: &GrpcRequest<'_>,
-        capture: AnswerCapture,
+        capture: CaptureLevel,
     ) -> Result<PreparedGrpcCall, RequestError> {
         let prepared = PreparedGrpcCall::new(request)?;
         Ok(PreparedGrpcCall {
@@ -166,7 +166,7 @@ impl PreparedGrpcCall {
 
     /// Returns the header block of a call that was due `waited` ago, with its remaining time as
     /// `grpc-timeout`; `None`: the call has no deadline.
-    pub(super) fn block_with_time_left(&self, waited: Duration) -> Option<Vec<u8>> {
+    pub(super) fn header_block_with_timeout(&self, waited: Duration) -> Option<Vec<u8>> {
         let (block, deadline) = self.without_timeout.as_ref()?;
         let left = deadline.saturating_sub(waited).max(Duration::from_nanos(1));
         let left = format_timeout(left);

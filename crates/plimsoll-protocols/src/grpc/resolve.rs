@@ -14,7 +14,7 @@ use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::plan::ForwardProxy;
 use plimsoll_model::rows::template::{self, FieldScope, VaryingMessages};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use plimsoll_model::rows::template::{RowOrder, Variation};
+use plimsoll_model::rows::template::{RowOrder, VariationSettings};
 use plimsoll_model::spec::{
     CallSection, DEFAULT_DEADLINE, FieldNameRules, LoadSpec, MetadataSpec, OptionalPeriod,
     PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat,
@@ -23,7 +23,7 @@ use plimsoll_model::spec::{
 use self::keys::{check_keys, check_stream_duration, read_message};
 use super::binary::{BinarySource, BinarySpec};
 use super::call::{
-    EncodedCall, GrpcCall, MessageCompression, MethodKind, PlanMessages, StreamPace, StreamPlan,
+    EncodedMethod, GrpcCall, MessageCompression, MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
 use super::driver::GrpcProtocol;
 #[cfg(feature = "schema")]
@@ -62,12 +62,12 @@ impl ProtocolModule for GrpcSpec {
     }
 
     #[cfg(all(feature = "schema", feature = "targets"))]
-    fn answer_query(
+    fn query_server(
         question: &mut dyn Any,
         spec: &Spec,
         proxy: Option<&ForwardProxy>,
     ) -> Option<ServerUnreachable> {
-        super::server_query::answer_reflection_query(question.downcast_mut()?, spec, proxy)
+        super::server_query::run_reflection_query(question.downcast_mut()?, spec, proxy)
     }
 
     fn connect_advice(_: &GrpcCall, outcome: Outcome) -> Option<&'static str> {
@@ -145,7 +145,8 @@ pub(super) fn resolve_metadata(
         surroundings,
     );
     if problems.0.is_empty() {
-        let fields = metadata.into_request_fields(&Variation::new(1, 1, 0, RowOrder::default()));
+        let fields =
+            metadata.into_request_fields(&VariationSettings::new(1, 1, 0, RowOrder::default()));
         Ok(fields.for_call(0, 0))
     } else {
         Err(problems.0)
@@ -181,7 +182,7 @@ impl CallSection for GrpcSpec {
         Some(&mut self.metadata)
     }
 
-    fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
+    fn change_nested_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
@@ -198,7 +199,7 @@ impl CallSection for GrpcSpec {
         WireFormat::Http2Trailers
     }
 
-    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+    fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         let given = [
             ("descriptor_set", &self.descriptor_set),
             ("message_file", &self.message_file),
@@ -246,7 +247,7 @@ impl CallSection for GrpcSpec {
     }
 
     /// Adds the default maximum size of response metadata, which plans of older versions do not contain.
-    fn canonical(mut self) -> GrpcSpec {
+    fn into_canonical(mut self) -> GrpcSpec {
         self.max_head.get_or_insert(DEFAULT_MAX_HEAD);
         self
     }
@@ -262,7 +263,7 @@ impl CallSection for GrpcSpec {
         // The messages themselves are recorded instead of files, so that the plan stays the same when a file changes.
         (self.message, self.message_file, self.message_binary) = (None, None, None);
         match &call.plan_messages {
-            PlanMessages::Nothing => {}
+            PlanMessages::EmptyMessage => {}
             PlanMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
             PlanMessages::Binary(messages) => {
                 let each = messages
@@ -271,7 +272,11 @@ impl CallSection for GrpcSpec {
                 self.message_binary = Some(BinarySpec(each.collect()));
             }
         }
-        if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
+        if let Some(stream) = call
+            .stream
+            .as_ref()
+            .filter(|s| s.kind.is_client_streaming())
+        {
             self.messages = Some(stream.count);
             self.pace = Some(stream.pace);
         }
@@ -319,7 +324,7 @@ fn resolve_step_call(
     let rows = scope.rows;
     let fields = FieldScope {
         rows,
-        taken: scope.metadata.taken,
+        captured: scope.metadata.taken,
     };
     let mut metadata = problems.resolve_metadata(
         &METADATA_NAME_RULES,
@@ -346,7 +351,7 @@ fn resolve_step_call(
     let mut known = metadata.clone();
     known
         .varying
-        .retain(|field| field.template.taken_indices().next().is_none());
+        .retain(|field| field.template.captured_indices().next().is_none());
     let first = known.into_request_fields(&of_question).for_call(0, 0);
     let metadata = metadata.into_request_fields(&variation);
     let asked = (&given, fields, first.as_slice());
@@ -384,11 +389,11 @@ fn resolve_step_call(
 fn resolve_stream(
     problems: &mut Problems,
     call: &GrpcSpec,
-    encoded: &EncodedCall,
+    encoded: &EncodedMethod,
 ) -> Option<StreamPlan> {
     let kind = encoded.kind;
-    let requests = (kind.client_streams(), "streams of requests");
-    let answers = (kind.server_streams(), "streams of answers");
+    let requests = (kind.is_client_streaming(), "streams of requests");
+    let answers = (kind.is_server_streaming(), "streams of answers");
     let either = (kind != MethodKind::Unary, "streams");
     for (key, given, (fits, what)) in [
         ("messages", call.messages.is_some(), requests),
@@ -421,7 +426,7 @@ fn resolve_stream(
         Some(StreamPace::Every(gap)) if gap.is_zero() => StreamPace::None,
         pace => pace.unwrap_or(StreamPace::None),
     };
-    let count = if kind.client_streams() {
+    let count = if kind.is_client_streaming() {
         call.messages.unwrap_or(encoded.messages.len() as u32)
     } else {
         1
@@ -453,7 +458,7 @@ fn encode(
     method: &str,
     _: (&PlanMessages, FieldScope<'_>, &[(String, String)]),
     _: &dyn ResolveContext,
-) -> Result<EncodedCall, Problem> {
+) -> Result<EncodedMethod, Problem> {
     let problem = format!("{method} can't be looked up here");
     Err(Problem::new("call.grpc.method", problem))
 }

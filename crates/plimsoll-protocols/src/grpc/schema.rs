@@ -4,15 +4,15 @@
 //! the reference servers. In each case the schema is one descriptor pool. It is used when a plan is resolved; a run
 //! itself handles encoded bytes only.
 
-mod answers;
+mod answer_reader;
 mod describe;
 mod descriptors;
 mod editions;
 mod error;
-mod expected;
+mod expected_answer;
 mod message;
+mod proto_source;
 mod shapes;
-mod source;
 mod type_hint;
 mod varying;
 
@@ -31,7 +31,7 @@ use super::call::MethodKind;
 pub(super) use descriptors::{ProtoFile, assemble};
 use editions::UnsupportedFeatures;
 pub use error::SchemaError;
-use error::format_nearest;
+use error::format_similar_names;
 pub use varying::EncodedRequests;
 
 /// The protos of the reference servers.
@@ -100,7 +100,8 @@ impl Schema {
         }
         includes.dedup();
         let apart = Rc::new(RefCell::new(UnsupportedFeatures::default()));
-        let mut compiler = Compiler::with_file_resolver(source::import_resolver(&includes, &apart));
+        let mut compiler =
+            Compiler::with_file_resolver(proto_source::import_resolver(&includes, &apart));
         compiler.open_files(files).map_err(|e| proto_error(&e))?;
         let apart = apart.take();
         Ok(Schema::new(
@@ -259,7 +260,7 @@ impl Schema {
         Err(SchemaError::new(format_args!(
             "method {bare:?} is not in {}{}",
             self.source,
-            format_nearest(&similar_names(bare, all.iter()))
+            format_similar_names(&similar_names(bare, all.iter()))
         )))
     }
 

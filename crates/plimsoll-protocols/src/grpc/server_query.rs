@@ -68,8 +68,8 @@ pub(super) fn server_endpoint(
                 crl: tls.crl,
                 identity: identity.map(|(cert, key)| ClientIdentity { cert, key }),
                 server_name: tls.server_name,
-                suites: parse_known(tls.suites.as_deref(), spec::find_suite),
-                groups: parse_known(tls.groups.as_deref(), spec::find_group),
+                suites: parse_known_names(tls.suites.as_deref(), spec::find_suite),
+                groups: parse_known_names(tls.groups.as_deref(), spec::find_group),
                 resume: false,
                 early_data: false,
                 full_share: None,
@@ -86,15 +86,19 @@ pub(super) fn server_endpoint(
     Ok(ServerEndpoint {
         authority: authority.unwrap_or_else(|| target.authority()),
         addresses: plimsoll_engine::resolve(target)?,
-        tunnel: Tunnel::to_target(target),
+        tunnel: Tunnel::for_target(target),
         tls,
         metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
     })
 }
 
-/// Parses the names that the user gave, without unknown ones, which are reported when the plan is resolved.
-fn parse_known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+/// Parses the names of TLS suites or groups that the user gave. Drops unknown names, which are reported when the plan
+/// is resolved.
+fn parse_known_names<T>(
+    typed: Option<&[String]>,
+    named: impl Fn(&str) -> Result<T, String>,
+) -> Vec<T> {
     let typed = typed.unwrap_or_default().iter();
     typed.filter_map(|name| named(name).ok()).collect()
 }
@@ -112,7 +116,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
 }
 
 /// Answers the query by querying the server of `spec`. Returns an error if the server can't be reached.
-pub(super) fn answer_reflection_query(
+pub(super) fn run_reflection_query(
     question: &mut ReflectionQuery,
     spec: &Spec,
     proxy: Option<&ForwardProxy>,
@@ -166,7 +170,7 @@ fn query_schema(
     if let Some(limit) = spec.load.connect_timeout {
         server.connect_timeout = limit.0;
     }
-    let runtime = match plimsoll_serving::runtime(Some(1)) {
+    let runtime = match plimsoll_serving::build_runtime(Some(1)) {
         Ok(runtime) => runtime,
         Err(e) => return Ok(Err(e.to_string())),
     };

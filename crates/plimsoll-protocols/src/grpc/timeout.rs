@@ -13,20 +13,20 @@ pub(super) fn format_timeout(deadline: Duration) -> String {
         (1_000, 'u'),
         (1, 'n'),
     ];
-    const MAX_VALUE: u128 = 99_999_999;
+    const MAX_TIMEOUT_VALUE: u128 = 99_999_999;
     let nanos = deadline.as_nanos();
-    let exact = TIMEOUT_UNITS
-        .iter()
-        .find(|(unit, _)| nanos.is_multiple_of(*unit) && nanos / unit <= MAX_VALUE && nanos > 0);
+    let exact = TIMEOUT_UNITS.iter().find(|(unit, _)| {
+        nanos.is_multiple_of(*unit) && nanos / unit <= MAX_TIMEOUT_VALUE && nanos > 0
+    });
     let rounded = || {
         TIMEOUT_UNITS
             .iter()
             .rev()
-            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX_VALUE)
+            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX_TIMEOUT_VALUE)
     };
     match exact.or_else(rounded) {
         Some((unit, letter)) => format!("{}{letter}", nanos.div_ceil(*unit)),
-        None => format!("{MAX_VALUE}H"),
+        None => format!("{MAX_TIMEOUT_VALUE}H"),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::http2::bytes_equal;
 
 /// The maximum nesting depth that is validated. Messages nested deeper are accepted unchecked; deeper groups
 /// are rejected.
-const MAX_LEVELS: usize = 100;
+const MAX_NESTING_LEVELS: usize = 100;
 /// The maximum size of a message that is kept for comparison, in bytes.
 const MAX_CACHED_BYTES: usize = 1024;
 /// The shape index of unknown messages.
@@ -175,10 +175,10 @@ impl WireValidator {
                 let part = || shapes.field_shape(level.shape, field);
                 match number & 7 {
                     0 => ValidatorState::Number,
-                    1 => self.checked_bytes_state(level, 8)?,
+                    1 => self.bytes_state_within_bounds(level, 8)?,
                     2 => ValidatorState::Length(part()),
                     3 => {
-                        if self.levels.len() >= MAX_LEVELS {
+                        if self.levels.len() >= MAX_NESTING_LEVELS {
                             return Err("groups nested too deep");
                         }
                         let shape = match part() {
@@ -197,16 +197,18 @@ impl WireValidator {
                         ValidatorState::Tag
                     }
                     4 => return Err("an end-group tag without a start-group tag"),
-                    5 => self.checked_bytes_state(level, 4)?,
+                    5 => self.bytes_state_within_bounds(level, 4)?,
                     _ => return Err("an invalid wire type"),
                 }
             }
             ValidatorState::Length(part) => {
-                let ValidatorState::Bytes(length) = self.checked_bytes_state(level, number)? else {
+                let ValidatorState::Bytes(length) =
+                    self.bytes_state_within_bounds(level, number)?
+                else {
                     return Ok(());
                 };
                 match part {
-                    Some(FieldShape::Message(shape)) if self.levels.len() < MAX_LEVELS => {
+                    Some(FieldShape::Message(shape)) if self.levels.len() < MAX_NESTING_LEVELS => {
                         self.levels.push(NestingLevel {
                             shape,
                             end: self.offset + length,
@@ -225,7 +227,7 @@ impl WireValidator {
     }
 
     #[inline]
-    fn checked_bytes_state(
+    fn bytes_state_within_bounds(
         &self,
         level: NestingLevel,
         length: u64,
@@ -409,7 +411,7 @@ impl AnswerValidator {
             data,
             u32::MAX,
         );
-        if read.is_err() || !reader.is_inside() {
+        if read.is_err() || !reader.is_mid_message() {
             split.remove(&stream);
         }
         read
@@ -417,7 +419,7 @@ impl AnswerValidator {
 
     /// Discards the state of a stream whose call has ended.
     #[inline]
-    pub(super) fn forget(&mut self, stream: u32) {
+    pub(super) fn discard_stream(&mut self, stream: u32) {
         if let Some(walks) = &mut self.validators {
             walks.split.remove(&stream);
         }

@@ -20,9 +20,9 @@ use crate::interface::protocol_module::{
 
 /// The default number of connections. With fewer, the processes themselves take more memory than the connections.
 const DEFAULT_CONNECTIONS: u32 = 1_000;
-const DEFAULT_GREETING: ByteSize = ByteSize(16);
+const DEFAULT_GREETING_SIZE: ByteSize = ByteSize(16);
 /// The default size of a message. It is longer than an empty line, which servers that echo lines need not answer.
-const DEFAULT_MESSAGE: ByteSize = ByteSize(2);
+const DEFAULT_MESSAGE_SIZE: ByteSize = ByteSize(2);
 /// Maximum size of a greeting or message, in bytes: the content of one TLS record (RFC 8446 §5.1), since idle
 /// connections carry little.
 const MAX_MESSAGE_BYTES: u64 = 1 << 14;
@@ -82,7 +82,7 @@ pub struct HoldCall {
 }
 
 impl Call for HoldCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         let when = self.keepalive.map_or_else(
             || "once at the end".to_owned(),
             |every| format!("every {}", Period(every)),
@@ -91,7 +91,7 @@ impl Call for HoldCall {
         ("hold", format!("{message} {when}").into())
     }
 
-    fn run_name(&self) -> Option<&'static str> {
+    fn fixed_run_name(&self) -> Option<&'static str> {
         Some("held connections")
     }
 }
@@ -123,9 +123,13 @@ impl CallSection for HoldOptions {
         let greeting = check_size(
             problems,
             "greeting",
-            self.greeting.unwrap_or(DEFAULT_GREETING),
+            self.greeting.unwrap_or(DEFAULT_GREETING_SIZE),
         );
-        let message = check_size(problems, "message", self.message.unwrap_or(DEFAULT_MESSAGE));
+        let message = check_size(
+            problems,
+            "message",
+            self.message.unwrap_or(DEFAULT_MESSAGE_SIZE),
+        );
         Some(HoldCall {
             keepalive: self.keepalive.and_then(OptionalPeriod::limit),
             greeting: greeting?,
@@ -134,7 +138,7 @@ impl CallSection for HoldOptions {
     }
 
     /// Schedules the calls of held connections: at the given interval, or once at the end.
-    fn arrivals(&self, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
+    fn schedule_arrivals(&self, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
         let before = problems.0.len();
         for (key, given) in [
             ("rate", load.rate.is_some()),

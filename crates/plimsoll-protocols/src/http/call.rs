@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Metric, Target, TimeMetric, TlsPlan, TokenCounter};
-use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
+use plimsoll_model::rows::template::{
+    MetadataField, Template, TraceIds, VariationSettings, trace_ids,
+};
 use plimsoll_model::{TimeMeasure, formats::redaction};
 
-use super::llm_api::ModelAnswers;
+use super::llm_api::ModelResponseRules;
 pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
 
@@ -16,11 +18,11 @@ const NO_MODEL_REASON: &str =
     "only answers of a language model have it: needs call.http.api (plimsoll llm)";
 const NO_MESSAGES_REASON: &str = "answers are neither tokens nor messages: needs call.http.api or call.http.stream; first_byte \
                            is the time to the beginning of any answer";
-const NUMBERS_ONLY_REASON: &str =
+const NO_TOKENS_REASON: &str =
     "embeddings and rankings are numbers, without tokens: limit the response time, as in p99";
 const NOT_STREAMED_REASON: &str = "answers come as a whole (--no-stream, call.http.stream = false), so that nobody knows when \
                             their tokens came: stream them, or limit the response time, as in p99";
-const TIMED_BY_TOKENS_REASON: &str =
+const TOKENS_NOT_MESSAGES_REASON: &str =
     "answers of a language model are timed by tokens: use ttft or itl";
 
 /// The name of a call that only makes a connection.
@@ -65,12 +67,12 @@ pub struct HttpCall {
     pub host: Option<String>,
     /// Header fields in order, names in lower case. Values may be secret: the run directory keeps only the names.
     pub headers: Vec<(String, String)>,
-    /// The names of `headers` in the case in which HTTP/1.1 sends them.
+    /// The names of `headers` with the capitalisation that HTTP/1.1 sends.
     pub typed_names: Vec<String>,
     /// The body; empty means none.
     pub body: Vec<u8>,
     /// The parts that differ from call to call; `None` if every call sends the same.
-    pub varying: Option<VaryingHttp>,
+    pub varying: Option<VaryingRequest>,
     /// The parts of requests that come from the lines of a replayed file; `None` if the lines set none, or no file is
     /// replayed.
     pub replayed: Option<ReplayedParts>,
@@ -89,10 +91,10 @@ pub struct HttpCall {
     /// Whether calls only open connections, and send nothing over them.
     pub handshake_only: bool,
     /// The WebSocket that is opened, if calls are its messages: each sends the body as a frame.
-    pub socket: Option<Box<SocketCall>>,
+    pub socket: Option<Box<WebSocketCall>>,
     /// The rules by which the body is read as a stream of events; `None` if it is read as a whole.
     pub stream: Option<EventStream>,
-    /// The time after which a stream is ended, as a success.
+    /// The time after which a stream is ended and counted as successful.
     pub stream_duration: Option<Duration>,
     /// Whether the end of the load also ends streams that have delivered events, as a success, unless some stream of
     /// the run has ended on its own.
@@ -110,7 +112,7 @@ pub struct HttpCall {
 }
 
 impl Call for HttpCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         if self.handshake_only {
             return ("http", HANDSHAKE_NAME.into());
         }
@@ -141,11 +143,11 @@ impl Call for HttpCall {
         is_serial.then_some(1)
     }
 
-    fn variation(&self) -> Option<&Variation> {
+    fn variation_settings(&self) -> Option<&VariationSettings> {
         self.varying.as_ref().map(|all| &all.variation)
     }
 
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         if let Some(journey) = &self.journey {
             return journey.fields();
         }
@@ -153,10 +155,10 @@ impl Call for HttpCall {
         (&self.headers, varying.map_or(&[], |all| &all.headers))
     }
 
-    fn query_secrets(&self) -> Vec<(String, String)> {
+    fn query_string_secrets(&self) -> Vec<(String, String)> {
         match &self.journey {
             Some(journey) => journey.query_secrets.clone(),
-            None => redaction::query_secrets(&self.path),
+            None => redaction::query_string_secrets(&self.path),
         }
     }
 
@@ -184,7 +186,7 @@ impl Call for HttpCall {
                     .collect();
                 lacks?.first().copied()
             }
-            None => self.unavailable_reason(metric),
+            None => self.missing_metric_reason_without_journey(metric),
         }
     }
 
@@ -219,7 +221,7 @@ impl Call for HttpCall {
 
 impl HttpCall {
     /// Returns why responses to this request can't have `metric`; `None` if they can.
-    fn unavailable_reason(&self, metric: Metric) -> Option<&'static str> {
+    fn missing_metric_reason_without_journey(&self, metric: Metric) -> Option<&'static str> {
         let times_messages = self.stream.is_some() || self.socket.is_some();
         let is_first = matches!(metric, Metric::Time(TimeMetric::FirstToken, _));
         let stream = self.stream.as_ref();
@@ -235,9 +237,9 @@ impl HttpCall {
             Metric::Time(
                 TimeMetric::Measure(TimeMeasure::FirstMessage | TimeMeasure::InterMessage),
                 _,
-            ) => Some(TIMED_BY_TOKENS_REASON),
+            ) => Some(TOKENS_NOT_MESSAGES_REASON),
             metric if !metric.is_about_tokens() && !is_first => None,
-            _ if answers.api.computes_numbers => Some(NUMBERS_ONLY_REASON),
+            _ if answers.api.computes_numbers => Some(NO_TOKENS_REASON),
             Metric::Finish(_) => None,
             _ => is_whole.then_some(NOT_STREAMED_REASON),
         }
@@ -255,7 +257,7 @@ impl HttpCall {
         by_method.contains(&&*self.method) || has_key()
     }
 
-    /// Returns a field's name in the case in which HTTP/1.1 sends it.
+    /// Returns a field's name with the capitalisation that HTTP/1.1 sends.
     pub(super) fn wire_name<'a>(&'a self, name: &'a str) -> &'a str {
         let mut typed = self.typed_names.iter();
         typed
@@ -276,7 +278,7 @@ impl HttpCall {
 
 /// Settings of calls over a WebSocket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SocketCall {
+pub struct WebSocketCall {
     /// Subprotocols to offer, in order of preference; the server must accept one of them. They may be secret.
     pub subprotocols: Vec<String>,
     /// The message from the server that must arrive before the first call.
@@ -304,7 +306,7 @@ pub enum WelcomeMessage {
     Message(EventMatch),
 }
 
-impl SocketCall {
+impl WebSocketCall {
     /// Returns whether the greeting differs between sockets.
     pub(super) fn greeting_varies(&self) -> bool {
         matches!(self.greeting, Some((_, Some(_))))
@@ -351,9 +353,9 @@ pub struct FrameAnswer {
 
 /// The parts of an HTTP request that differ from call to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VaryingHttp {
+pub struct VaryingRequest {
     /// The source of the values that fill the templates.
-    pub variation: Variation,
+    pub variation: VariationSettings,
     /// The path; `None` if it does not vary.
     pub path: Option<Template>,
     /// The header fields that vary.
@@ -362,7 +364,7 @@ pub struct VaryingHttp {
     pub body: Option<VaryingBody>,
 }
 
-impl VaryingHttp {
+impl VaryingRequest {
     pub(super) fn trace_ids(&self) -> Option<TraceIds> {
         trace_ids(&self.variation, &self.headers)
     }
@@ -391,7 +393,7 @@ pub struct EventStream {
     pub error: Option<EventMatch>,
     /// The rules by which tokens are read from events, and by which responses count as good; `None` if events carry no
     /// tokens.
-    pub tokens: Option<ModelAnswers>,
+    pub tokens: Option<ModelResponseRules>,
 }
 
 /// The format of a stream.

@@ -6,12 +6,12 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::GoodputBounds;
 
 use super::call::{EventStream, HttpCall};
-use super::endless::EndlessStreams;
+use super::endless_streams::EndlessStreams;
 use super::envelopes;
 use super::missing_page::MissingPage;
-use super::needle::Needle;
 use super::status::outcome_from_status;
-use crate::journey::AnswerCapture;
+use super::text_search::Needle;
+use crate::journey::CaptureLevel;
 use crate::shared::unpacking::ContentCodings;
 
 /// The outcome if a required header field is missing, or has another value.
@@ -19,15 +19,15 @@ const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
 /// The outcome if the body does not contain the expected text.
 pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
 /// The maximum length of received text in a message, in bytes.
-const MAX_PRINTABLE_LEN: usize = 200;
+const MAX_PRINTABLE_BYTES: usize = 200;
 
 /// The media type of server-sent events.
-pub(super) const EVENT_STREAM: &str = "text/event-stream";
+pub(super) const EVENT_STREAM_TYPE: &str = "text/event-stream";
 
 /// Media types that messages show by name. They are constants because copying a name would cost an allocation per
 /// response.
 const MEDIA_TYPES: [&str; 10] = [
-    EVENT_STREAM,
+    EVENT_STREAM_TYPE,
     "application/json",
     "application/problem+json",
     "application/stream+json",
@@ -60,7 +60,7 @@ pub(super) struct BodyMetadata {
 
 impl BodyMetadata {
     /// A body that is read without decoding or checks.
-    pub(super) const PLAIN: BodyMetadata = BodyMetadata {
+    pub(super) const UNINSPECTED_BODY: BodyMetadata = BodyMetadata {
         codings: ContentCodings::IDENTITY,
         succeeded_in_head: false,
         media_type: "",
@@ -80,7 +80,7 @@ pub(super) struct ResponseChecks {
     /// Recognises the page that a file server sends for a missing file.
     pub(super) missing_page: Option<MissingPage>,
     pub(super) stream: Option<EventStream>,
-    /// The time from a stream's head until the stream is ended as a success.
+    /// The time from a stream's head until the stream is ended and counted as successful.
     pub(super) stream_duration: Option<Duration>,
     /// Whether streams end with the load.
     pub(super) endless: EndlessStreams,
@@ -134,10 +134,10 @@ impl ResponseChecks {
     }
 
     /// Creates the checks of a journey's step. `capture`: the part of responses that is kept.
-    pub(super) fn for_step(call: &HttpCall, capture: AnswerCapture) -> ResponseChecks {
+    pub(super) fn for_step(call: &HttpCall, capture: CaptureLevel) -> ResponseChecks {
         ResponseChecks {
             captures_head: true,
-            captures_body: capture == AnswerCapture::Whole,
+            captures_body: capture == CaptureLevel::Whole,
             ..ResponseChecks::new(call)
         }
     }
@@ -176,7 +176,7 @@ impl ResponseChecks {
     }
 
     /// Returns the bounds that a call must meet to count as good.
-    pub(super) fn goodput(&self) -> GoodputBounds {
+    pub(super) fn goodput_bounds(&self) -> GoodputBounds {
         let stream = self.stream.as_ref();
         let answers = stream.and_then(|stream| stream.tokens);
         answers.map_or_else(GoodputBounds::default, |answers| answers.goodput)
@@ -205,7 +205,7 @@ impl ResponseChecks {
             codings,
             succeeded_in_head: ended,
             media_type: self.media_type(fields.clone()),
-            may_be_page: self.missing_page.is_some() && !has_length(fields),
+            may_be_page: self.missing_page.is_some() && !is_body_delimited(fields),
         };
         match outcome {
             // The failure text shows the beginning of the body, so the body is decoded even if the call has failed.
@@ -213,10 +213,10 @@ impl ResponseChecks {
                 Outcome::Ok,
                 BodyMetadata {
                     may_be_page: reading.may_be_page,
-                    ..BodyMetadata::PLAIN
+                    ..BodyMetadata::UNINSPECTED_BODY
                 },
             ),
-            Outcome::Ok if !codings.are_known() => (Outcome::CompressionUnsupported, reading),
+            Outcome::Ok if !codings.are_supported() => (Outcome::CompressionUnsupported, reading),
             _ => (outcome, reading),
         }
     }
@@ -245,7 +245,7 @@ impl ResponseChecks {
         let found = self
             .has_prefix
             .then(|| find_field(fields, status.as_bytes()))?;
-        envelopes::parse_trailing_status(found?)
+        envelopes::parse_grpc_status(found?)
     }
 
     fn is_expected(&self, status: u16) -> bool {
@@ -278,10 +278,10 @@ impl ResponseChecks {
         reason: &str,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> String {
-        let value = |name: &str| find_field(fields.clone(), name.as_bytes()).map(printable);
+        let value = |name: &str| find_field(fields.clone(), name.as_bytes()).map(to_printable);
         let mut text = format!("{}: {status}", self.call_name);
         if !reason.is_empty() {
-            text = format!("{text} {}", printable(reason.as_bytes()));
+            text = format!("{text} {}", to_printable(reason.as_bytes()));
         }
         if outcome == HEADER_MISMATCH {
             for (name, wanted) in &self.headers {
@@ -314,7 +314,7 @@ impl ResponseChecks {
         match body.trim_ascii() {
             [] => text,
             _ if outcome == Outcome::CompressionUnsupported => text,
-            body => format!("{text}: {}", printable(body)),
+            body => format!("{text}: {}", to_printable(body)),
         }
     }
 
@@ -325,7 +325,7 @@ impl ResponseChecks {
 }
 
 /// Returns whether the head says where the body ends, by a length or by chunked coding.
-fn has_length<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+fn is_body_delimited<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
     let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
     fields.any(|(name, _)| names.iter().any(|other| name.eq_ignore_ascii_case(other)))
 }
@@ -339,8 +339,8 @@ fn find_field<'a>(
 }
 
 /// Converts bytes to text for a terminal: replaces control characters, and truncates.
-pub(super) fn printable(bytes: &[u8]) -> String {
-    let cut = &bytes[..bytes.len().min(MAX_PRINTABLE_LEN)];
+pub(super) fn to_printable(bytes: &[u8]) -> String {
+    let cut = &bytes[..bytes.len().min(MAX_PRINTABLE_BYTES)];
     let text = String::from_utf8_lossy(cut);
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.collect()

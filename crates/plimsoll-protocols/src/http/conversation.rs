@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::scenario::{Scenario, UserCall};
-use plimsoll_model::rows::template::{TemplatePart, Variation};
+use plimsoll_model::rows::template::{TemplatePart, VariationSettings};
 use plimsoll_model::{Outcome, Time};
 use serde_json::{Map, Value, json};
 
@@ -29,7 +29,7 @@ pub struct ConversationScenario<P> {
     plan: ConversationPlan,
     /// The key of the request body that contains the messages.
     messages_key: &'static str,
-    variation: Variation,
+    variation: VariationSettings,
     body: VaryingBody,
     /// The key that limits the tokens of an answer, if its value is a template field that each turn renders anew.
     varying_limit: Option<&'static str>,
@@ -43,7 +43,7 @@ impl<P> ConversationScenario<P> {
         let body = varying.body.clone()?;
         let limit = answers.api.limit_key;
         Some(ConversationScenario {
-            varying_limit: limit.filter(|key| has_field_at(&body, key)),
+            varying_limit: limit.filter(|key| has_template_field_at(&body, key)),
             protocol,
             messages_key: answers.api.messages_key?,
             plan: ConversationPlan::clone(call.conversation.as_ref()?),
@@ -76,7 +76,7 @@ impl<P> ConversationScenario<P> {
 }
 
 /// Returns whether the value of `key` in the JSON of `body` is a template field.
-fn has_field_at(body: &VaryingBody, key: &str) -> bool {
+fn has_template_field_at(body: &VaryingBody, key: &str) -> bool {
     let key = format!("\"{key}\"");
     body.template.parts().windows(2).any(|parts| match parts {
         [TemplatePart::Text(text), TemplatePart::Field(_)] => {
@@ -101,18 +101,18 @@ pub struct ConversationHistory {
 impl ConversationHistory {
     fn begin(&mut self, rest: Map<String, Value>, messages_key: &str) {
         self.rest = rest;
-        self.write_beginning(messages_key);
+        self.write_request_beginning(messages_key);
     }
 
     /// Replaces the value of `key`, if the request has this key and `value` is set.
-    fn replace(&mut self, key: &str, value: Option<Value>, messages_key: &str) {
+    fn replace_value(&mut self, key: &str, value: Option<Value>, messages_key: &str) {
         if let (Some(place), Some(value)) = (self.rest.get_mut(key), value) {
             *place = value;
-            self.write_beginning(messages_key);
+            self.write_request_beginning(messages_key);
         }
     }
 
-    fn write_beginning(&mut self, messages_key: &str) {
+    fn write_request_beginning(&mut self, messages_key: &str) {
         self.before = serde_json::to_vec(&self.rest).unwrap_or_default();
         self.before.pop();
         if self.before.len() > 1 {
@@ -122,7 +122,7 @@ impl ConversationHistory {
             .extend_from_slice(format!("\"{messages_key}\":[").as_bytes());
     }
 
-    fn add(&mut self, message: &Value) {
+    fn add_message(&mut self, message: &Value) {
         if !self.messages.is_empty() {
             self.messages.push(b',');
         }
@@ -140,7 +140,7 @@ where
     P::Driver: AcceptsBodies,
 {
     type Protocol = P;
-    type Memory = ConversationHistory;
+    type UserState = ConversationHistory;
 
     fn protocol(&self) -> &P {
         &self.protocol
@@ -154,11 +154,11 @@ where
         self.plan.think
     }
 
-    fn replaces_connections(&self) -> bool {
+    fn replaces_lost_connections(&self) -> bool {
         true
     }
 
-    fn prepare(
+    fn prepare_call(
         &self,
         step: UserCall,
         now: Time,
@@ -179,10 +179,10 @@ where
             Some(text) => {
                 let text = self.render(text, number, unix_ns);
                 let content = String::from_utf8_lossy(&text);
-                history.add(&json!({ "role": "user", "content": content }));
+                history.add_message(&json!({ "role": "user", "content": content }));
                 if let Some(key) = self.varying_limit {
                     let (_, mut rest) = self.render_messages(number, unix_ns);
-                    history.replace(key, rest.remove(key), self.messages_key);
+                    history.replace_value(key, rest.remove(key), self.messages_key);
                 }
             }
             None => {
@@ -194,14 +194,14 @@ where
                     }
                     _ => {
                         if let Some(key) = self.varying_limit {
-                            history.replace(key, rest.remove(key), self.messages_key);
+                            history.replace_value(key, rest.remove(key), self.messages_key);
                         }
                         messages.len().saturating_sub(1)
                     }
                 };
                 messages[known..]
                     .iter()
-                    .for_each(|message| history.add(message));
+                    .for_each(|message| history.add_message(message));
             }
         }
         driver.set_next_body(history.build_request());
@@ -209,6 +209,6 @@ where
     }
 
     fn on_response_text(&self, text: String, history: &mut ConversationHistory) {
-        history.add(&json!({ "role": "assistant", "content": text }));
+        history.add_message(&json!({ "role": "assistant", "content": text }));
     }
 }

@@ -19,27 +19,29 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::{
-    BodyFraming, BodyReader, FieldSpace, Http1Error, ResponseHead, ResponseHeadReader,
+    BodyFraming, BodyReader, FieldStorage, Http1Error, ResponseHead, ResponseHeadReader,
 };
 
+use super::body_inspection::BodyInspector;
 use super::checks::{BodyMetadata, ResponseChecks};
-use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
-use super::endless::mark_ended_with_load;
+use super::endless_streams::mark_ended_with_load;
 use super::errors::to_protocol_error;
-use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured_body};
-use super::request::{EncodedRequest, GivenParts, HttpRequest};
+use super::journey::{
+    CaptureLevel, CapturedResponse, StepValues, SwitchableProtocol, captured_body,
+};
+use super::request::{EncodedRequest, HttpRequest, NextRequestParts};
 use super::trace::HeadTracer;
 use crate::shared::detail_budget::DetailBudget;
 
 /// The maximum length of a head that is remembered for comparison, in bytes.
-const MAX_REMEMBERED_HEAD: usize = 4096;
+const MAX_REMEMBERED_HEAD_BYTES: usize = 4096;
 
 /// How long the rest of a body may take after its call has ended, before the connection is replaced instead.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-struct Http1Shared {
+struct Http1ProtocolState {
     request: EncodedRequest,
     checks: ResponseChecks,
     closes: bool,
@@ -49,7 +51,7 @@ struct Http1Shared {
 
 /// HTTP/1.1 with a prepared request.
 #[derive(Clone, Debug)]
-pub struct Http1Protocol(Arc<Http1Shared>);
+pub struct Http1Protocol(Arc<Http1ProtocolState>);
 
 impl Http1Protocol {
     /// Prepares the request.
@@ -58,12 +60,12 @@ impl Http1Protocol {
     }
 
     /// Prepares the request of a journey's step. `capture`: the part of its responses that is kept.
-    pub fn for_step(request: &HttpRequest<'_>, capture: AnswerCapture) -> Http1Protocol {
+    pub fn for_step(request: &HttpRequest<'_>, capture: CaptureLevel) -> Http1Protocol {
         Http1Protocol::with_checks(request, ResponseChecks::for_step(request.call, capture))
     }
 
     fn with_checks(request: &HttpRequest<'_>, checks: ResponseChecks) -> Http1Protocol {
-        Http1Protocol(Arc::new(Http1Shared {
+        Http1Protocol(Arc::new(Http1ProtocolState {
             request: EncodedRequest::new(request),
             checks,
             closes: request.closes,
@@ -92,21 +94,22 @@ impl Protocol for Http1Protocol {
             idle_since: Time::NEVER,
             call: None,
             head: None,
-            body: BodyReader::new_complete().with_max_trailers(self.0.checks.max_head as usize),
+            body: BodyReader::new_complete()
+                .with_max_trailer_bytes(self.0.checks.max_head as usize),
             content: BodyInspector::default(),
             heads: ResponseHeadReader::with_max_bytes(self.0.checks.max_head as usize),
             last_head: Vec::new(),
-            last_meaning: DecodedHead::EMPTY_ANSWER,
+            last_meaning: DecodedHead::EMPTY_RESPONSE,
             scratch: Vec::new(),
-            given: GivenParts::default(),
+            given: NextRequestParts::default(),
             drain_deadline: None,
             stream_until: None,
             details: DetailBudget::default(),
         }
     }
 
-    fn goodput(&self) -> GoodputBounds {
-        self.0.checks.goodput()
+    fn goodput_bounds(&self) -> GoodputBounds {
+        self.0.checks.goodput_bounds()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -127,7 +130,7 @@ struct CallInFlight {
 }
 
 impl CallInFlight {
-    fn done(&self, outcome: Outcome, bytes_received: u32) -> CompletedCall {
+    fn completed_call(&self, outcome: Outcome, bytes_received: u32) -> CompletedCall {
         CompletedCall {
             call: self.call,
             outcome,
@@ -148,26 +151,26 @@ struct DecodedHead {
 }
 
 impl DecodedHead {
-    const EMPTY_ANSWER: DecodedHead = DecodedHead {
+    const EMPTY_RESPONSE: DecodedHead = DecodedHead {
         outcome: Outcome::Ok,
-        body_metadata: BodyMetadata::PLAIN,
+        body_metadata: BodyMetadata::UNINSPECTED_BODY,
         framing: BodyFraming::Length(0),
         closes: false,
     };
 
     /// Returns whether the content of the body is read, not only its length.
     fn inspects_body(&self, checks: &ResponseChecks) -> bool {
-        checks.inspects_bodies() || self.body_metadata != BodyMetadata::PLAIN
+        checks.inspects_bodies() || self.body_metadata != BodyMetadata::UNINSPECTED_BODY
     }
 }
 
 /// The driver of one connection; see the module's documentation.
 #[derive(Debug)]
 pub struct Http1Driver {
-    shared: Arc<Http1Shared>,
+    shared: Arc<Http1ProtocolState>,
     is_open: bool,
     is_draining: bool,
-    /// When the last response ended; [`Time::NEVER`] before the first response.
+    /// The time at which the last response ended; [`Time::NEVER`] before the first response.
     idle_since: Time,
     call: Option<CallInFlight>,
     /// The decoded head of the current response; `None` between responses.
@@ -180,10 +183,10 @@ pub struct Http1Driver {
     last_meaning: DecodedHead,
     scratch: Vec<u8>,
     /// The parts of the next request that the user's scenario has set.
-    given: GivenParts,
+    given: NextRequestParts,
     /// The deadline for the rest of a body whose call has ended.
     drain_deadline: Option<Time>,
-    /// When the current stream is ended as a success.
+    /// The time at which the current stream is ended and counted as successful.
     stream_until: Option<Time>,
     details: DetailBudget,
 }
@@ -191,7 +194,7 @@ pub struct Http1Driver {
 impl Http1Driver {
     /// Reads a head or a part of it. Returns the number of bytes that belong to the head.
     #[inline]
-    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
+    fn receive_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
         let known = self.last_head.len();
         if !self.heads.has_begun()
             && known > 0
@@ -202,15 +205,15 @@ impl Http1Driver {
             self.begin_body(head)?;
             return Ok(known);
         }
-        self.read_head(bytes)
+        self.parse_head(bytes)
     }
 
     #[inline(never)]
-    fn read_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
+    fn parse_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
         let (checks, memo) = (&self.shared.checks, &mut self.last_head);
         let (taken, head) = self.heads.consume(bytes, |head, bytes| {
             memo.clear();
-            if bytes.len() <= MAX_REMEMBERED_HEAD || checks.captures_head {
+            if bytes.len() <= MAX_REMEMBERED_HEAD_BYTES || checks.captures_head {
                 memo.extend_from_slice(bytes);
             }
             let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
@@ -254,7 +257,7 @@ impl Http1Driver {
 
     /// Reads the part of `bytes` that belongs to the body. Returns its length.
     #[inline]
-    fn take_body(
+    fn receive_body(
         &mut self,
         head: DecodedHead,
         bytes: &[u8],
@@ -292,7 +295,7 @@ impl Http1Driver {
             _ => self.final_outcome(head, call.call, events),
         };
         events.push(Event::Done(
-            call.done(outcome, self.body.received_bytes() as u32),
+            call.completed_call(outcome, self.body.received_bytes() as u32),
         ));
     }
 
@@ -325,8 +328,12 @@ impl Http1Driver {
 
     fn head_failure_text(&self, outcome: Outcome) -> String {
         let checks = &self.shared.checks;
-        let mut space = FieldSpace::new();
-        match ResponseHead::parse_within(&self.last_head, checks.max_head as usize, &mut space) {
+        let mut space = FieldStorage::new();
+        match ResponseHead::parse_with_max_bytes(
+            &self.last_head,
+            checks.max_head as usize,
+            &mut space,
+        ) {
             Ok(Some(head)) => {
                 let fields = head.fields.iter();
                 let fields = fields.map(|(name, value)| (name.as_bytes(), value));
@@ -345,12 +352,12 @@ impl Http1Driver {
         }
     }
 
-    /// Ends the current stream as a success.
+    /// Ends the current stream, and counts its call as successful.
     fn end_stream(&mut self, events: &mut Vec<Event>) {
         // HTTP/1.1 can cut a response short only by closing the connection.
         let good = self.head.filter(|head| head.outcome.is_ok());
         if let Some(head) = good.filter(|_| self.call.is_some()) {
-            self.content.settle();
+            self.content.settle_as_success();
             self.end_call(head, events);
             self.is_draining = true;
         }
@@ -384,7 +391,7 @@ impl AcceptsBodies for Http1Driver {
     }
 }
 
-impl RequestProtocol for Http1Protocol {
+impl SwitchableProtocol for Http1Protocol {
     fn select_request(&self, driver: &mut Http1Driver, values: StepValues) {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
@@ -394,13 +401,14 @@ impl RequestProtocol for Http1Protocol {
         driver.given.step = Some(values);
     }
 
-    fn with_answer<R>(driver: &Http1Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
-        let mut space = FieldSpace::new();
+    fn inspect_response<R>(driver: &Http1Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
+        let mut space = FieldStorage::new();
         let max_head = driver.shared.checks.max_head as usize;
-        let fields = match ResponseHead::parse_within(&driver.last_head, max_head, &mut space) {
-            Ok(Some(head)) => head.fields.iter().map(|(n, v)| (n.as_bytes(), v)).collect(),
-            _ => Vec::new(),
-        };
+        let fields =
+            match ResponseHead::parse_with_max_bytes(&driver.last_head, max_head, &mut space) {
+                Ok(Some(head)) => head.fields.iter().map(|(n, v)| (n.as_bytes(), v)).collect(),
+                _ => Vec::new(),
+            };
         f(CapturedResponse {
             fields,
             body: captured_body(driver.content.captured_body()),
@@ -418,7 +426,7 @@ impl Driver for Http1Driver {
         self.is_open = true;
     }
 
-    fn is_cheap_to_receive(&self) -> bool {
+    fn has_negligible_receive_time(&self) -> bool {
         self.shared.checks.only_counts_bodies()
     }
 
@@ -431,11 +439,11 @@ impl Driver for Http1Driver {
         usize::from(self.is_open && !self.is_draining && self.call.is_none() && self.head.is_none())
     }
 
-    fn is_reading_remainder(&self) -> bool {
+    fn is_reading_answer_remainder(&self) -> bool {
         self.drain_deadline.is_some() && !self.is_draining
     }
 
-    fn is_exclusive(&self) -> bool {
+    fn carries_one_call_at_a_time(&self) -> bool {
         true
     }
 
@@ -500,7 +508,9 @@ impl Driver for Http1Driver {
                 }
             }
             if self.head.is_none() {
-                let taken = self.take_head(bytes).map_err(|e| to_protocol_error(&e))?;
+                let taken = self
+                    .receive_head(bytes)
+                    .map_err(|e| to_protocol_error(&e))?;
                 bytes = &bytes[taken..];
             }
             let Some(head) = self.head else { continue };
@@ -509,7 +519,7 @@ impl Driver for Http1Driver {
             {
                 self.stream_until = Some(now + lasts);
             }
-            let taken = self.take_body(head, bytes, events);
+            let taken = self.receive_body(head, bytes, events);
             // The call's outcome is known, so an error in the rest of the body does not change it.
             if self.call.is_some() && self.content.is_settled() {
                 self.end_call(head, events);
@@ -529,7 +539,9 @@ impl Driver for Http1Driver {
         match self.head {
             _ if self.call.is_none() => Ok(()),
             Some(head) => {
-                self.body.end().map_err(|e| to_protocol_error(&e))?;
+                self.body
+                    .on_end_of_stream()
+                    .map_err(|e| to_protocol_error(&e))?;
                 self.on_body_end(head, events);
                 Ok(())
             }
@@ -541,11 +553,11 @@ impl Driver for Http1Driver {
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         self.drain_deadline.or(self.stream_until)
     }
 
-    fn expire(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn on_timer(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if self.drain_deadline.is_some_and(|until| until <= now) {
             self.drain_deadline = None;
             self.is_draining = true;
@@ -556,9 +568,9 @@ impl Driver for Http1Driver {
         }
     }
 
-    fn end_unbounded_calls(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn end_open_ended_calls(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let checks = &self.shared.checks;
-        if checks.endless.should_end_with_load() && self.content.is_endless(checks) {
+        if checks.endless.should_end_with_load() && self.content.is_open_and_as_expected(checks) {
             let before = events.len();
             self.end_stream(events);
             mark_ended_with_load(&mut events[before..]);
@@ -574,9 +586,11 @@ impl Driver for Http1Driver {
             Outcome::Reset | Outcome::ConnectionClosed | Outcome::Truncated
         );
         if !is_loss || !self.was_closed_while_idle(&call, now) {
-            return events.push(Event::Done(call.done(outcome, self.body_bytes_received())));
+            return events.push(Event::Done(
+                call.completed_call(outcome, self.body_bytes_received()),
+            ));
         }
-        let done = call.done(Outcome::IdleClosed, 0);
+        let done = call.completed_call(Outcome::IdleClosed, 0);
         if self.details.try_count(Outcome::IdleClosed) {
             let idle = call.started.duration_since(self.idle_since);
             events.push(Event::Detail {

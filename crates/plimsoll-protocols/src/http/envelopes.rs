@@ -52,7 +52,7 @@ pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'
 }
 
 /// Returns the flag that marks the last envelope; `None` if the format has no prefixes.
-pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
+pub(super) fn last_envelope_flag(format: EventFormat) -> Option<u8> {
     match format {
         EventFormat::Web => Some(0x80),
         EventFormat::Connect => Some(0x02),
@@ -63,7 +63,7 @@ pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
 /// Returns whether the messages of `call` have a prefix.
 pub(super) fn has_prefix(call: &HttpCall) -> bool {
     let stream = call.stream.as_ref();
-    stream.is_some_and(|stream| last_flag(stream.format).is_some())
+    stream.is_some_and(|stream| last_envelope_flag(stream.format).is_some())
 }
 
 /// Inserts the prefix before a message.
@@ -93,7 +93,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
                 let colon = line.iter().position(|b| *b == b':')?;
                 let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
                 name.eq_ignore_ascii_case(b"grpc-status")
-                    .then(|| parse_trailing_status(value))?
+                    .then(|| parse_grpc_status(value))?
             })
         }
         EventFormat::Connect => {
@@ -123,7 +123,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
 }
 
 /// Converts the number of a gRPC status, as text, to its outcome; `None` if it is not a number.
-pub(super) fn parse_trailing_status(value: &[u8]) -> Option<Outcome> {
+pub(super) fn parse_grpc_status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Outcome::from_grpc_status(number))
 }

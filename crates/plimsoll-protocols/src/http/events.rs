@@ -1,8 +1,8 @@
 //! Splits the body of a streamed response into events, wherever the received pieces begin and end. The formats are
 //! server-sent events (WHATWG HTML §9.2.6), JSON lines, and messages with a length prefix (`envelopes`).
 //!
-//! Invariant: only an incomplete event is buffered, and never more bytes than the limit of its stream. `content` passes
-//! bodies to the reader as they arrive, and limits the size of bodies that are one document.
+//! Invariant: only an incomplete event is buffered, and never more bytes than the limit of its stream.
+//! `body_inspection` passes bodies to the reader as they arrive, and limits the size of bodies that are one document.
 
 use plimsoll_model::Outcome;
 
@@ -42,7 +42,7 @@ pub struct StreamEvent<'a> {
 
 /// The reason why a stream can't be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EventsError {
+pub enum EventStreamError {
     /// An event is larger than the limit of its stream, in bytes.
     #[error("an event of more than {0} bytes")]
     TooLarge(usize),
@@ -82,15 +82,15 @@ impl EventReader {
     /// read.
     ///
     /// # Errors
-    /// When the stream is not of this format, or an event is too large.
+    /// Returns an error if the stream is not of this format, or an event is too large.
     pub fn push(
         &mut self,
         stream: &EventStream,
         data: &[u8],
         mut sink: impl FnMut(StreamEvent<'_>) -> bool,
-    ) -> Result<usize, EventsError> {
-        if let Some(flag) = envelopes::last_flag(stream.format) {
-            return self.take_messages(stream, flag, data, &mut sink);
+    ) -> Result<usize, EventStreamError> {
+        if let Some(flag) = envelopes::last_envelope_flag(stream.format) {
+            return self.read_prefixed_messages(stream, flag, data, &mut sink);
         }
         if stream.format == EventFormat::Document {
             self.line.extend_from_slice(data);
@@ -117,7 +117,7 @@ impl EventReader {
                 gathered.extend_from_slice(piece);
                 piece = &gathered;
             }
-            let goes_on = self.take_line(stream, piece, &mut sink)?;
+            let goes_on = self.process_line(stream, piece, &mut sink)?;
             gathered.clear();
             self.line = gathered;
             if !goes_on {
@@ -129,13 +129,13 @@ impl EventReader {
 
     /// Reads messages with a length prefix, with the same contract as [`EventReader::push`]. `last`: the flag of the
     /// last envelope.
-    fn take_messages(
+    fn read_prefixed_messages(
         &mut self,
         stream: &EventStream,
         last: u8,
         data: &[u8],
         sink: &mut impl FnMut(StreamEvent<'_>) -> bool,
-    ) -> Result<usize, EventsError> {
+    ) -> Result<usize, EventStreamError> {
         let mut bytes = data;
         while !bytes.is_empty() {
             let message = envelopes::message_length(&self.line);
@@ -184,15 +184,15 @@ impl EventReader {
         &mut self,
         stream: &EventStream,
         mut sink: impl FnMut(StreamEvent<'_>) -> bool,
-    ) -> Result<(), EventsError> {
+    ) -> Result<(), EventStreamError> {
         let line = std::mem::take(&mut self.line);
         if stream.format == EventFormat::Document {
             sink(classify_event(stream, b"", &line));
             return Ok(());
         }
-        let has_lines = envelopes::last_flag(stream.format).is_none();
+        let has_lines = envelopes::last_envelope_flag(stream.format).is_none();
         if has_lines && !line.is_empty() {
-            self.take_line(stream, &line, &mut sink)?;
+            self.process_line(stream, &line, &mut sink)?;
         }
         if let Some(data) = self.data.strip_suffix(b"\n") {
             let event = classify_event(stream, &self.name, data);
@@ -209,18 +209,18 @@ impl EventReader {
         self.line.capacity() + self.data.capacity() + self.name.capacity()
     }
 
-    fn buffer_line(&mut self, stream: &EventStream, bytes: &[u8]) -> Result<(), EventsError> {
+    fn buffer_line(&mut self, stream: &EventStream, bytes: &[u8]) -> Result<(), EventStreamError> {
         check_size(stream, self.line.len() + bytes.len())?;
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn take_line(
+    fn process_line(
         &mut self,
         stream: &EventStream,
         mut line: &[u8],
         sink: &mut impl FnMut(StreamEvent<'_>) -> bool,
-    ) -> Result<bool, EventsError> {
+    ) -> Result<bool, EventStreamError> {
         if !std::mem::replace(&mut self.has_begun, true) {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
@@ -231,7 +231,7 @@ impl EventReader {
                 Some(b) if b"{[\"-tfn".contains(b) || b.is_ascii_digit() => {
                     Ok(sink(classify_event(stream, b"", line)))
                 }
-                Some(_) => Err(EventsError::NotJson),
+                Some(_) => Err(EventStreamError::NotJson),
             };
         }
         if line.is_empty() {
@@ -271,14 +271,14 @@ impl EventReader {
 }
 
 /// # Errors
-/// When `bytes`, the size of an event, is above the limit of its stream.
-fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventsError> {
+/// Returns an error if `bytes`, the size of an event, is above the limit of its stream.
+fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventStreamError> {
     let limit = match stream.tokens {
         Some(_) => MAX_TOKEN_EVENT_BYTES,
         None => MAX_EVENT_BYTES,
     };
     if bytes > limit {
-        return Err(EventsError::TooLarge(limit));
+        return Err(EventStreamError::TooLarge(limit));
     }
     Ok(())
 }

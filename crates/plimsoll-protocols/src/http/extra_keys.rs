@@ -6,7 +6,10 @@ use crate::interface::protocol_module::UsageError;
 
 /// Merges the keys of the JSON text `extra` into the request; they replace keys of `body` with the same names. Their
 /// values are copied unchanged, so they may be template fields.
-pub(super) fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, UsageError> {
+pub(super) fn merge_extra_keys(
+    mut body: Map<String, Value>,
+    extra: &str,
+) -> Result<String, UsageError> {
     let problem = |problem: &dyn std::fmt::Display| {
         UsageError::new(
             format_args!("--extra: {problem}"),
@@ -102,7 +105,7 @@ mod tests {
                 r#"{"max_tokens":4,"n":1,"a":{"b":{"c":{{seq}}}}}"#,
             ),
         ] {
-            assert_eq!(merge_extra(body(), extra).unwrap(), text);
+            assert_eq!(merge_extra_keys(body(), extra).unwrap(), text);
         }
         for extra in [
             "[1]",
@@ -113,7 +116,7 @@ mod tests {
             "{{seq}}",
             "\\",
         ] {
-            assert!(merge_extra(body(), extra).is_err(), "{extra}");
+            assert!(merge_extra_keys(body(), extra).is_err(), "{extra}");
         }
     }
 }

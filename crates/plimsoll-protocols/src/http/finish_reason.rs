@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use plimsoll_model::metrics::measure::Count;
 
-use super::lenient_json::FromAnyShape;
+use super::lenient_json::FromAnyJson;
 
 /// The reason why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl FinishReason {
     }
 
     /// Returns the counter for answers that end for this reason.
-    pub(super) fn count(self) -> Count {
+    pub(super) fn counter(self) -> Count {
         match self {
             FinishReason::Stop => Count::FinishStop,
             FinishReason::Length => Count::FinishLength,
@@ -80,8 +80,8 @@ impl FinishReason {
 #[derive(Clone, Copy, Default)]
 pub(super) struct FinishReasonField(pub(super) Option<FinishReason>);
 
-impl<'de> FromAnyShape<'de> for FinishReasonField {
-    fn take_text(&mut self, text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for FinishReasonField {
+    fn on_text(&mut self, text: Cow<'de, str>) {
         self.0 = FinishReason::parse(&text);
     }
 }

@@ -63,12 +63,12 @@ const ANY_ADDRESS_HINT: &str =
     "the system chooses among a name's addresses; --resolve NAME:PORT:ADDRESS gives it one";
 
 /// Adds Basic authentication with `USER:PASSWORD` from the tool's flag `name`.
-fn add_basic(line: &mut LineBuilder, name: &str) {
+fn add_basic_auth(line: &mut LineBuilder, name: &str) {
     match line.value(name).map(str::to_owned) {
         Some(pair) if pair.contains(':') => line.add("-u", pair),
         Some(user) => {
             line.add("-u", format_args!("{user}:PASSWORD"));
-            line.add_missing(
+            line.add_unsupported(
                 format!("-{name}"),
                 "the password is missing: -u USER:PASSWORD",
             );
@@ -124,10 +124,10 @@ fn add_get_with_body(line: &mut LineBuilder, bodies: &[&str], method: &str) {
 }
 
 /// Rejects body texts that begin with @, which `plimsoll http` would read as a file's name.
-fn refuse_at_sign(line: &mut LineBuilder, name: &str) {
+fn reject_leading_at_sign(line: &mut LineBuilder, name: &str) {
     let begins = |text: &String| text.starts_with('@') || text == "-";
     if line.values(name).iter().any(begins) {
-        line.add_missing(
+        line.add_unsupported(
             format!("-{name} @…"),
             "a body that begins with @ is the name of a file here: put the text into a file",
         );
@@ -159,8 +159,8 @@ fn add_deadline(line: &mut LineBuilder, name: &str) {
 }
 
 /// Reads the target of a tool that does not check certificates, and adds `--insecure` for https.
-fn take_unverified_target(line: &mut LineBuilder) -> Result<(), String> {
-    line.take_target("http")?;
+fn take_target_without_verification(line: &mut LineBuilder) -> Result<(), String> {
+    line.set_target_from_word("http")?;
     if line
         .target
         .as_deref()

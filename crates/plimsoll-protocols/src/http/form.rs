@@ -4,7 +4,7 @@
 //! templates.
 
 use plimsoll_model::rows::template::{self, FieldSource, Template, TemplatePart};
-use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
+use plimsoll_model::spec::{MetadataSpec, Problems, is_valid_field_value};
 
 use super::payload::{
     BodySource, Payload, TemplateContext, escape_template, load_payload, parse_payload,
@@ -19,7 +19,7 @@ const PART_OPTIONS: [&str; 2] = [";type=", ";filename="];
 /// Parses a part of `--form`: `NAME=VALUE` or `NAME=@FILE`, optionally followed by `;type=TYPE` and `;filename=NAME`.
 ///
 /// # Errors
-/// When the name, or the file after the @, is missing.
+/// Returns an error if the name, or the file after the @, is missing.
 pub(super) fn parse_part(typed: &str) -> Result<FormPartSpec, UsageError> {
     let wrong = |problem: &str| {
         UsageError::new(
@@ -31,7 +31,7 @@ pub(super) fn parse_part(typed: &str) -> Result<FormPartSpec, UsageError> {
         .split_once('=')
         .filter(|(name, _)| !name.is_empty())
         .ok_or_else(|| wrong("no NAME= in front of the value"))?;
-    let (value, mut rest) = rest.split_at(next_option(rest));
+    let (value, mut rest) = rest.split_at(find_next_option(rest));
     let mut part = FormPartSpec {
         name: name.to_owned(),
         ..FormPartSpec::default()
@@ -42,7 +42,7 @@ pub(super) fn parse_part(typed: &str) -> Result<FormPartSpec, UsageError> {
         None => part.value = Some(value.to_owned()),
     }
     while let Some((key, value)) = rest.split_once('=') {
-        let (value, others) = value.split_at(next_option(value));
+        let (value, others) = value.split_at(find_next_option(value));
         let option = if key == ";type" {
             &mut part.content_type
         } else {
@@ -55,7 +55,7 @@ pub(super) fn parse_part(typed: &str) -> Result<FormPartSpec, UsageError> {
 }
 
 /// Returns where the next option begins, or the length of `text`.
-fn next_option(text: &str) -> usize {
+fn find_next_option(text: &str) -> usize {
     let found = PART_OPTIONS.iter().filter_map(|option| text.find(option));
     found.min().unwrap_or(text.len())
 }
@@ -115,7 +115,9 @@ pub(super) fn resolve_body(
     // The data are finite, so some numbered boundary does not occur in them.
     (0..).find_map(|number| {
         let boundary = format!("plimsoll-form-{number}");
-        let is_free = !loaded.iter().any(|part| contains(&part.data, &boundary));
+        let is_free = !loaded
+            .iter()
+            .any(|part| contains_bytes(&part.data, &boundary));
         is_free
             .then(|| encode_with_boundary(problems, &loaded, &boundary, texts))
             .flatten()
@@ -141,7 +143,7 @@ fn load_part(
         problems.reject_template_fields(format!("{key}.{name}"), text.map(String::as_str));
     }
     let kind = part.content_type.as_deref();
-    if kind.is_some_and(|kind| kind.is_empty() || !is_printable(kind)) {
+    if kind.is_some_and(|kind| kind.is_empty() || !is_valid_field_value(kind)) {
         problems.add(
             format!("{key}.content_type"),
             "not a content type: write one such as \"image/png\"",
@@ -188,7 +190,7 @@ fn escape_quotes(name: &str) -> String {
         .replace('\n', "%0A")
 }
 
-fn contains(data: &[u8], text: &str) -> bool {
+fn contains_bytes(data: &[u8], text: &str) -> bool {
     data.windows(text.len())
         .any(|bytes| bytes == text.as_bytes())
 }
@@ -243,7 +245,7 @@ fn encode_with_boundary(
     }
     let made = parse_payload(problems, "call.http.form", bytes, texts);
     let varying = made.as_ref().and_then(|made| made.varying.as_ref());
-    if varying.is_some_and(|body| is_in_rows(&body.template, boundary)) {
+    if varying.is_some_and(|body| rows_contain(&body.template, boundary)) {
         return None;
     }
     Some(made.map(|made| Payload {
@@ -253,7 +255,7 @@ fn encode_with_boundary(
 }
 
 /// Returns whether a column that the template uses contains `text`.
-fn is_in_rows(template: &Template, text: &str) -> bool {
+fn rows_contain(template: &Template, text: &str) -> bool {
     let fields = template.parts().iter().filter_map(TemplatePart::field);
     let mut columns = fields.filter_map(|field| match &field.source {
         FieldSource::Row(column) => Some(column),

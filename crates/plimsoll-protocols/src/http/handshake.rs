@@ -31,7 +31,7 @@ pub(super) struct HandshakeDriver {
 }
 
 impl HandshakeDriver {
-    fn end(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
+    fn end_call(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
         if let Some((call, _)) = self.call.take() {
             events.push(Event::Done(CompletedCall {
                 call,
@@ -82,20 +82,20 @@ impl Driver for HandshakeDriver {
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         // The handshake is complete, so the call succeeds even if the server closes the connection.
-        self.end(Outcome::Ok, events);
+        self.end_call(Outcome::Ok, events);
         Ok(())
     }
 
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         self.call.map(|(_, began)| began)
     }
 
-    fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        self.end(Outcome::Ok, events);
+    fn on_timer(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        self.end_call(Outcome::Ok, events);
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        self.end(outcome, events);
+        self.end_call(outcome, events);
     }
 
     fn finish(&mut self, _out: &mut Vec<u8>) {}
@@ -110,9 +110,9 @@ mod tests {
         assert_eq!((driver.is_ready(), driver.capacity()), (false, 0));
         let mut out = Vec::new();
         driver.open(Time(1), &mut out);
-        assert_eq!((driver.capacity(), driver.deadline()), (1, None));
+        assert_eq!((driver.capacity(), driver.next_timer()), (1, None));
         driver.start(CallId(3), 0, Time(5), &mut out);
-        assert_eq!((driver.capacity(), driver.deadline()), (0, Some(Time(5))));
+        assert_eq!((driver.capacity(), driver.next_timer()), (0, Some(Time(5))));
         assert_eq!(out, b"", "nothing is sent");
         driver
     }
@@ -129,10 +129,10 @@ mod tests {
     fn handshake_call_completes_without_sending() {
         let (mut out, mut events) = (Vec::new(), Vec::new());
         let mut driver = started();
-        driver.expire(Time(6), &mut out, &mut events);
+        driver.on_timer(Time(6), &mut out, &mut events);
         assert_eq!(outcomes(&events), [(3, Outcome::Ok)]);
-        assert_eq!((driver.capacity(), driver.deadline()), (1, None));
-        driver.expire(Time(7), &mut out, &mut events);
+        assert_eq!((driver.capacity(), driver.next_timer()), (1, None));
+        driver.on_timer(Time(7), &mut out, &mut events);
         assert_eq!((events.len(), out.len()), (1, 0));
     }
 

@@ -10,10 +10,10 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::{Template, TraceIds};
 
 use super::call::HttpCall;
-use super::checks::printable;
+use super::checks::to_printable;
 use super::is_valid_in_path;
-pub(super) use crate::journey::{AnswerCapture, CapturedResponse};
-use crate::journey::{CookieJar, LinkSecurity, StepProtocol, TakenValues};
+pub(super) use crate::journey::{CaptureLevel, CapturedResponse};
+use crate::journey::{CapturedValues, ConnectionSecurity, CookieJar, StepProtocol};
 
 /// The name of the header field with a user's cookies.
 const COOKIE_FIELD: &str = "cookie";
@@ -22,18 +22,18 @@ const COOKIE_FIELD: &str = "cookie";
 #[derive(Clone, Debug, Default)]
 pub struct StepValues {
     /// The values taken from earlier responses.
-    pub taken: Arc<TakenValues>,
+    pub taken: Arc<CapturedValues>,
     /// The value of the `cookie` field; if empty, the field is not sent.
     pub cookies: String,
 }
 
 /// A version of HTTP with one prepared request, whose drivers can be switched to another request.
-pub trait RequestProtocol: Protocol {
+pub trait SwitchableProtocol: Protocol {
     /// Makes `driver` send this protocol's request with its next call.
     fn select_request(&self, driver: &mut Self::Driver, values: StepValues);
 
     /// Calls `f` with the last response that `driver` received.
-    fn with_answer<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
+    fn inspect_response<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
 
     /// Returns the wall-clock time, in nanoseconds since the Unix epoch.
     fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
@@ -41,25 +41,29 @@ pub trait RequestProtocol: Protocol {
 
 /// The path of a step's request, and the rules for the cookies that belong to this path.
 #[derive(Clone, Debug)]
-pub(super) struct StepAddress {
+pub(super) struct StepCookieScope {
     /// The path as the user typed it.
     path: String,
     /// The index and the name of the taken value with which the path begins, if any.
     path_name: Option<(usize, String)>,
     /// Whether the plan sets the `cookie` field, which replaces the user's cookies.
     has_own_cookies: bool,
-    security: LinkSecurity,
+    security: ConnectionSecurity,
 }
 
-impl StepAddress {
+impl StepCookieScope {
     /// Creates the rules for `call`. `taken`: the names of the values that the journey takes from responses.
-    pub(super) fn new(call: &HttpCall, taken: &[String], security: LinkSecurity) -> StepAddress {
+    pub(super) fn new(
+        call: &HttpCall,
+        taken: &[String],
+        security: ConnectionSecurity,
+    ) -> StepCookieScope {
         let varying = call.varying.as_ref();
-        let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken_index());
+        let leading = varying.and_then(|all| all.path.as_ref()?.leading_captured_index());
         let constant = call.headers.iter().map(|(name, _)| name);
         let varying = varying.iter().flat_map(|all| &all.headers);
         let mut names = constant.chain(varying.map(|field| &field.name));
-        StepAddress {
+        StepCookieScope {
             path: call.path.clone(),
             path_name: leading.and_then(|index| {
                 let index = usize::from(index);
@@ -72,7 +76,7 @@ impl StepAddress {
 
     /// Returns the path, without the query, against which the paths of cookies are matched. If the typed path begins
     /// with a taken value, that value is used.
-    fn cookie_path<'a>(&'a self, values: &'a TakenValues) -> &'a str {
+    fn cookie_path<'a>(&'a self, values: &'a CapturedValues) -> &'a str {
         let value = (self.path_name.as_ref()).and_then(|(name, _)| values[*name].as_deref());
         let value = value.and_then(|value| std::str::from_utf8(value).ok());
         let path = value.unwrap_or(&self.path).split(['?', '#']).next();
@@ -85,14 +89,14 @@ impl StepAddress {
     /// Returns an error if the taken value at the start of the path is not a valid path.
     pub(super) fn cookie_field(
         &self,
-        values: &TakenValues,
+        values: &CapturedValues,
         cookies: &CookieJar,
     ) -> Result<String, String> {
         if let Some((index, name)) = &self.path_name {
             let value = values[*index].as_deref().unwrap_or_default();
             let text = std::str::from_utf8(value).unwrap_or_default();
             if !text.starts_with('/') || !is_valid_in_path(text) {
-                return Err(format!("`{name}` is not a path: {}", printable(value)));
+                return Err(format!("`{name}` is not a path: {}", to_printable(value)));
             }
         }
         Ok(if self.has_own_cookies {
@@ -104,11 +108,11 @@ impl StepAddress {
 
     /// Stores the cookies that the header fields of a response set. `unix_ns`: the current time, in nanoseconds since
     /// the Unix epoch.
-    pub(super) fn keep_cookies<'a>(
+    pub(super) fn store_set_cookies<'a>(
         &self,
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         unix_ns: u64,
-        values: &TakenValues,
+        values: &CapturedValues,
         cookies: &mut CookieJar,
     ) {
         let unix_s = (unix_ns / 1_000_000_000) as i64;
@@ -125,25 +129,25 @@ impl StepAddress {
 #[derive(Clone, Debug)]
 pub struct HttpStepProtocol<P> {
     protocol: P,
-    address: StepAddress,
+    cookie_scope: StepCookieScope,
 }
 
-impl<P: RequestProtocol> HttpStepProtocol<P> {
+impl<P: SwitchableProtocol> HttpStepProtocol<P> {
     /// Creates the step of `call`, which `protocol` sends. `taken`: the names of the journey's values.
     pub fn new(
         protocol: P,
         call: &HttpCall,
         taken: &[String],
-        security: LinkSecurity,
+        security: ConnectionSecurity,
     ) -> HttpStepProtocol<P> {
         HttpStepProtocol {
             protocol,
-            address: StepAddress::new(call, taken, security),
+            cookie_scope: StepCookieScope::new(call, taken, security),
         }
     }
 }
 
-impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
+impl<P: SwitchableProtocol> Protocol for HttpStepProtocol<P> {
     type Driver = P::Driver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
@@ -158,8 +162,8 @@ impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
         self.protocol.new_driver()
     }
 
-    fn goodput(&self) -> GoodputBounds {
-        self.protocol.goodput()
+    fn goodput_bounds(&self) -> GoodputBounds {
+        self.protocol.goodput_bounds()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -171,14 +175,14 @@ impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
     }
 }
 
-impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
+impl<P: SwitchableProtocol> StepProtocol for HttpStepProtocol<P> {
     fn select_request(
         &self,
         driver: &mut P::Driver,
-        values: &Arc<TakenValues>,
+        values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
-        let cookies = self.address.cookie_field(values, cookies)?;
+        let cookies = self.cookie_scope.cookie_field(values, cookies)?;
         let taken = Arc::clone(values);
         self.protocol
             .select_request(driver, StepValues { taken, cookies });
@@ -189,18 +193,19 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
         &self,
         driver: &P::Driver,
         now: Time,
-        values: &TakenValues,
+        values: &CapturedValues,
         cookies: &mut CookieJar,
     ) {
         let unix_ns = P::unix_ns(driver, now);
-        P::with_answer(driver, |answer| {
+        P::inspect_response(driver, |answer| {
             let fields = answer.fields.iter().copied();
-            self.address.keep_cookies(fields, unix_ns, values, cookies);
+            self.cookie_scope
+                .store_set_cookies(fields, unix_ns, values, cookies);
         });
     }
 
-    fn with_answer(&self, driver: &P::Driver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
-        P::with_answer(driver, f);
+    fn inspect_response(&self, driver: &P::Driver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
+        P::inspect_response(driver, f);
     }
 }
 
@@ -213,7 +218,7 @@ pub(super) fn captured_body(kept: Option<&[u8]>) -> Result<Cow<'_, [u8]>, String
 }
 
 /// Returns the templates of a request.
-pub(super) fn templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
+pub(super) fn request_templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
     call.varying.iter().flat_map(|varying| {
         let headers = varying.headers.iter().map(|field| &field.template);
         let body = varying.body.iter().map(|body| &body.template);

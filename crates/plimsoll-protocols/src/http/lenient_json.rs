@@ -1,7 +1,7 @@
 //! Deserializes JSON whose shape differs between services: reads known values, and skips the rest.
 //!
 //! A value of an unexpected type is not an error; only invalid JSON is. `tokens` reads events with this module, and
-//! `content` repairs invalid events with it.
+//! `body_inspection` repairs invalid events with it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,39 +10,39 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 /// A type that can be read from a JSON value of any type. Each method handles one JSON type; the default methods ignore
 /// the value.
-pub(super) trait FromAnyShape<'de>: Default {
-    fn take_text(&mut self, _text: Cow<'de, str>) {}
+pub(super) trait FromAnyJson<'de>: Default {
+    fn on_text(&mut self, _text: Cow<'de, str>) {}
 
     /// Reads a number; integers above 2^53 are rounded.
-    fn take_number(&mut self, _number: f64) {}
+    fn on_number(&mut self, _number: f64) {}
 
-    fn take_bool(&mut self, _value: bool) {}
+    fn on_bool(&mut self, _value: bool) {}
 
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+    fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(())
     }
 
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(())
     }
 }
 
-/// A wrapper that deserializes by the methods of [`FromAnyShape`].
-pub(super) struct AnyShape<T>(pub(super) T);
+/// A wrapper that deserializes by the methods of [`FromAnyJson`].
+pub(super) struct LenientValue<T>(pub(super) T);
 
-impl<'de, T: FromAnyShape<'de>> Deserialize<'de> for AnyShape<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AnyShape<T>, D::Error> {
+impl<'de, T: FromAnyJson<'de>> Deserialize<'de> for LenientValue<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LenientValue<T>, D::Error> {
         deserializer
-            .deserialize_any(ShapeVisitor(T::default()))
-            .map(AnyShape)
+            .deserialize_any(LenientVisitor(T::default()))
+            .map(LenientValue)
     }
 }
 
-struct ShapeVisitor<T>(T);
+struct LenientVisitor<T>(T);
 
-impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
+impl<'de, T: FromAnyJson<'de>> Visitor<'de> for LenientVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
     }
 
     fn visit_borrowed_str<E: Error>(mut self, text: &'de str) -> Result<T, E> {
-        self.0.take_text(Cow::Borrowed(text));
+        self.0.on_text(Cow::Borrowed(text));
         Ok(self.0)
     }
 
@@ -59,12 +59,12 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
     }
 
     fn visit_string<E: Error>(mut self, text: String) -> Result<T, E> {
-        self.0.take_text(Cow::Owned(text));
+        self.0.on_text(Cow::Owned(text));
         Ok(self.0)
     }
 
     fn visit_f64<E: Error>(mut self, number: f64) -> Result<T, E> {
-        self.0.take_number(number);
+        self.0.on_number(number);
         Ok(self.0)
     }
 
@@ -77,7 +77,7 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
     }
 
     fn visit_bool<E: Error>(mut self, value: bool) -> Result<T, E> {
-        self.0.take_bool(value);
+        self.0.on_bool(value);
         Ok(self.0)
     }
 
@@ -86,12 +86,12 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, list: A) -> Result<T, A::Error> {
-        self.0.take_list(list)?;
+        self.0.on_list(list)?;
         Ok(self.0)
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, object: A) -> Result<T, A::Error> {
-        self.0.take_object(object)?;
+        self.0.on_object(object)?;
         Ok(self.0)
     }
 }
@@ -99,14 +99,14 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
 /// Reads the value of the current key.
 pub(super) fn read_value<'de, T, A>(object: &mut A) -> Result<T, A::Error>
 where
-    T: FromAnyShape<'de>,
+    T: FromAnyJson<'de>,
     A: MapAccess<'de>,
 {
-    object.next_value::<AnyShape<T>>().map(|value| value.0)
+    object.next_value::<LenientValue<T>>().map(|value| value.0)
 }
 
 /// Skips the value of the current key.
-pub(super) fn skip<'de, A: MapAccess<'de>>(object: &mut A) -> Result<(), A::Error> {
+pub(super) fn skip_value<'de, A: MapAccess<'de>>(object: &mut A) -> Result<(), A::Error> {
     object.next_value::<IgnoredAny>().map(|_| ())
 }
 
@@ -118,8 +118,8 @@ pub(super) struct ObjectKey<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 #[derive(Default)]
 pub(super) struct LenientString<'a>(pub(super) Cow<'a, str>);
 
-impl<'de> FromAnyShape<'de> for LenientString<'de> {
-    fn take_text(&mut self, text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for LenientString<'de> {
+    fn on_text(&mut self, text: Cow<'de, str>) {
         self.0 = text;
     }
 }
@@ -128,14 +128,14 @@ impl<'de> FromAnyShape<'de> for LenientString<'de> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct LenientCount(pub(super) Option<u64>);
 
-impl<'de> FromAnyShape<'de> for LenientCount {
-    fn take_text(&mut self, text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for LenientCount {
+    fn on_text(&mut self, text: Cow<'de, str>) {
         if let Ok(number) = text.trim().parse() {
-            self.take_number(number);
+            self.on_number(number);
         }
     }
 
-    fn take_number(&mut self, number: f64) {
+    fn on_number(&mut self, number: f64) {
         // Larger counts are implausible, and their sums could overflow.
         let is_plausible = (0.0..=f64::from(u32::MAX)).contains(&number);
         self.0 = is_plausible.then_some(number as u64);
@@ -146,27 +146,27 @@ impl<'de> FromAnyShape<'de> for LenientCount {
 #[derive(Clone, Copy, Default)]
 pub(super) struct TruthyValue(pub(super) bool);
 
-impl<'de> FromAnyShape<'de> for TruthyValue {
-    fn take_text(&mut self, text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for TruthyValue {
+    fn on_text(&mut self, text: Cow<'de, str>) {
         self.0 = !text.trim().is_empty();
     }
 
-    fn take_number(&mut self, number: f64) {
+    fn on_number(&mut self, number: f64) {
         self.0 = number != 0.0;
     }
 
-    fn take_bool(&mut self, value: bool) {
+    fn on_bool(&mut self, value: bool) {
         self.0 = value;
     }
 
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+    fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {
             self.0 = true;
         }
         Ok(())
     }
 
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             self.0 = true;
         }
@@ -187,7 +187,7 @@ pub(super) fn repair_json(data: &[u8]) -> Option<String> {
         let (taken, written) = match c {
             '\\' if in_text => match lone_surrogate_len(rest) {
                 Some(taken) => (taken, "\\ufffd"),
-                None if begins_with_pair(rest) => (12, &rest[..12]),
+                None if begins_with_surrogate_pair(rest) => (12, &rest[..12]),
                 None => {
                     let end = rest.char_indices().nth(2);
                     let end = end.map_or(rest.len(), |(at, _)| at);
@@ -217,7 +217,7 @@ fn utf16_unit(text: &str) -> Option<u16> {
 }
 
 /// Returns whether `text` begins with an escaped surrogate pair.
-fn begins_with_pair(text: &str) -> bool {
+fn begins_with_surrogate_pair(text: &str) -> bool {
     let second = text.get(6..).and_then(utf16_unit);
     matches!(utf16_unit(text), Some(0xd800..=0xdbff)) && matches!(second, Some(0xdc00..=0xdfff))
 }
@@ -225,15 +225,15 @@ fn begins_with_pair(text: &str) -> bool {
 /// Returns the length of an escaped, unpaired surrogate at the beginning of `text`.
 fn lone_surrogate_len(text: &str) -> Option<usize> {
     let is_half = matches!(utf16_unit(text), Some(0xd800..=0xdfff));
-    (is_half && !begins_with_pair(text)).then_some(6)
+    (is_half && !begins_with_surrogate_pair(text)).then_some(6)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read<'de, T: FromAnyShape<'de>>(json: &'de str) -> T {
-        serde_json::from_str::<AnyShape<T>>(json).unwrap().0
+    fn read<'de, T: FromAnyJson<'de>>(json: &'de str) -> T {
+        serde_json::from_str::<LenientValue<T>>(json).unwrap().0
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::{Metric, Objective, TimeMetric};
-use plimsoll_model::spec::{Problems, Spec, is_printable, is_visible, scheme_alias};
+use plimsoll_model::spec::{Problems, Spec, is_valid_field_value, is_visible_ascii, scheme_alias};
 
-use super::answers::normalize_api;
+use super::response_settings::normalize_api;
 use super::section::HttpSpec;
 use crate::http2::DEFAULT_MAX_HEAD;
 
@@ -13,7 +13,7 @@ const MAX_BODY_LIMIT: ByteSize = ByteSize(u32::MAX as u64);
 
 /// Rewrites `call` in the form that this version of Plimsoll writes. Older versions wrote the only model API as a
 /// stream format, and left out defaults.
-pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
+pub(super) fn canonicalize(mut call: HttpSpec) -> HttpSpec {
     normalize_api(&mut call);
     call.version.get_or_insert_default();
     call.max_body.get_or_insert(MAX_BODY_LIMIT);
@@ -53,31 +53,31 @@ pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec
 
 /// Checks that responses are streams, and that `stream_duration` is below the deadline.
 pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
-    const DURATION_KEY: &str = "call.http.stream_duration";
+    const STREAM_DURATION_KEY: &str = "call.http.stream_duration";
     let Some(lasts) = call.stream_duration else {
         return;
     };
     if lasts.0.is_zero() {
         problems.add(
-            DURATION_KEY,
+            STREAM_DURATION_KEY,
             "0 ends every stream before it begins: use a time such as \"30s\"",
         );
     }
     if !call.reads_events() && call.websocket.is_none() {
         problems.add(
-            DURATION_KEY,
+            STREAM_DURATION_KEY,
             "only for streams: needs call.http.stream, such as \"sse\", or call.http.websocket",
         );
     }
     if call.frames().is_some() || call.conversation.is_some() {
         problems.add(
-            DURATION_KEY,
+            STREAM_DURATION_KEY,
             "the calls of a user end with their answers: leave it out",
         );
     }
     if spec.deadline().is_some_and(|deadline| deadline <= lasts.0) {
         problems.add(
-            DURATION_KEY,
+            STREAM_DURATION_KEY,
             format!("streams of {lasts} would exceed their deadline: give a longer deadline, or \"none\""),
         );
     }
@@ -85,7 +85,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
 
 /// Returns whether endless streams are ended with the load: the plan does not define their end, and has no objective
 /// on their duration.
-pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
+pub(super) fn streams_end_with_load(spec: &Spec, call: &HttpSpec) -> bool {
     let is_raw = matches!(call.stream_format(), Some("sse" | "ndjson"));
     let has_end = call.stream_until.is_some() || call.stream_duration.is_some();
     let is_about_length = |objective: Objective| {
@@ -104,8 +104,14 @@ pub(super) fn resolve_expected_statuses(
     method: &str,
 ) -> Vec<(u16, u16)> {
     for (name, values) in &call.expect_headers {
-        let are_printable = values.as_slice().iter().all(|value| is_printable(value));
-        if !is_visible(name) || name.contains(':') || !are_printable || values.as_slice().is_empty()
+        let are_printable = values
+            .as_slice()
+            .iter()
+            .all(|value| is_valid_field_value(value));
+        if !is_visible_ascii(name)
+            || name.contains(':')
+            || !are_printable
+            || values.as_slice().is_empty()
         {
             problems.add(
                 format!("call.http.expect_headers.{name}"),
@@ -146,7 +152,7 @@ pub(super) fn resolve_expected_statuses(
 }
 
 /// Reports template fields in texts that can't vary between calls.
-pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
+pub(super) fn reject_template_fields(problems: &mut Problems, call: &HttpSpec) {
     let key = |key: &str| format!("call.http.{key}");
     for (name, text) in [
         ("stream_until", &call.stream_until),

@@ -8,17 +8,17 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use plimsoll_model::formats::units::{ByteSize, Period};
-use plimsoll_model::rows::template::filler_words;
+use plimsoll_model::rows::template::append_filler_words;
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_flags_to_optional,
 };
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
-use super::extra_keys::{merge_extra, unquote_field};
+use super::extra_keys::{merge_extra_keys, unquote_field};
 use super::flags::would_queue;
 use super::foreign_lines;
-use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
+use super::llm_api::{LlmApi, ModelPrompt, ModelResponseRules};
 use super::llm_data_set::{DataSetColumns, DataSetInput};
 #[cfg(feature = "targets")]
 use super::probe;
@@ -198,7 +198,7 @@ impl ProtocolCommand for LlmFlags {
         spec: &mut Spec,
         variables: EnvLookup<'_>,
     ) -> Result<HttpSpec, UsageError> {
-        let api = self.api.unwrap_or(ModelAnswers::default().api);
+        let api = self.api.unwrap_or(ModelResponseRules::default().api);
         spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
         let mut rows = self.rows.clone();
         rows.file = rows.file.or_else(|| self.dataset.clone());
@@ -294,7 +294,7 @@ impl LlmFlags {
         let system = self.system.as_deref();
         let system = system.map(|typed| read_text("--system", typed));
         let system = system.transpose()?;
-        self.check_flags(api)?;
+        self.reject_unsupported_flags(api)?;
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
         let documents = self.documents.iter();
@@ -307,7 +307,9 @@ impl LlmFlags {
         };
         (api.put_prompt)(&mut body, &prompt);
         let messages = match input {
-            Some(DataSetInput::Messages(field)) => Some(self.put_messages(api, &mut body, field)?),
+            Some(DataSetInput::Messages(field)) => {
+                Some(self.insert_messages_field(api, &mut body, field)?)
+            }
             _ => None,
         };
         if !api.computes_numbers {
@@ -329,7 +331,7 @@ impl LlmFlags {
             body.insert(key.to_owned(), tokens.clone());
         }
         let text = match &self.extra {
-            Some(typed) => merge_extra(body, &read_text("--extra", typed)?)?,
+            Some(typed) => merge_extra_keys(body, &read_text("--extra", typed)?)?,
             None => Value::Object(body).to_string(),
         };
         let text = match messages {
@@ -344,7 +346,7 @@ impl LlmFlags {
 
     /// Sets the messages of the body to a template field of the data set. Returns the key of the messages, and the
     /// field.
-    fn put_messages(
+    fn insert_messages_field(
         &self,
         api: &LlmApi,
         body: &mut Map<String, Value>,
@@ -363,7 +365,7 @@ impl LlmFlags {
                 &format!("it has messages, and the {} API takes none", api.name),
                 &format!(
                     "write {}",
-                    LlmApi::names_with(|api| api.messages_key.is_some())
+                    LlmApi::names_where(|api| api.messages_key.is_some())
                 ),
             )
         })?;
@@ -385,7 +387,7 @@ impl LlmFlags {
             ));
         }
         let mut text = Vec::new();
-        filler_words(shared, &mut text);
+        append_filler_words(shared, &mut text);
         if shared > 0 {
             text.push(b' ');
         }
@@ -398,7 +400,7 @@ impl LlmFlags {
             text.push(b' ');
         }
         if own.low == own.high {
-            filler_words(own.low, &mut text);
+            append_filler_words(own.low, &mut text);
         } else {
             text.extend_from_slice(format!("{{{{words {} {}}}}}", own.low, own.high).as_bytes());
         }
@@ -406,11 +408,11 @@ impl LlmFlags {
     }
 
     /// Rejects flags that the API does not support.
-    fn check_flags(&self, api: &LlmApi) -> Result<(), UsageError> {
+    fn reject_unsupported_flags(&self, api: &LlmApi) -> Result<(), UsageError> {
         let refuse = |flag: &str, lack: &str, has: fn(&LlmApi) -> bool| {
             UsageError::new(
                 format_args!("{flag}: the {} API {lack}", api.name),
-                &format!("leave it out, or write {}", LlmApi::names_with(has)),
+                &format!("leave it out, or write {}", LlmApi::names_where(has)),
             )
         };
         if self.system.is_some() && !api.has_system {
@@ -492,7 +494,10 @@ mod tests {
             ("unix:/tmp/s:/v1", "unix:/tmp/s:/v1/chat/completions"),
             ("unix:/tmp/s:/x", "unix:/tmp/s:/x"),
         ] {
-            assert_eq!(with_api_path(typed, ModelAnswers::default().api), whole);
+            assert_eq!(
+                with_api_path(typed, ModelResponseRules::default().api),
+                whole
+            );
         }
         for (name, whole) in [
             ("completions", "http://h:1/v1/completions"),

@@ -1,17 +1,17 @@
 //! The APIs of language models: their properties, how requests are written, and how responses are read.
 //!
-//! Each API is a submodule and an entry of [`LLM_APIS`]. `llm` uses it to write requests, and `content` to read
+//! Each API is a submodule and an entry of [`LLM_APIS`]. `llm` uses it to write requests, and `body_inspection` to read
 //! responses.
 
-mod blocks;
 mod chat;
 mod choices;
 mod completions;
+mod content_blocks;
 mod embeddings;
 mod messages;
+mod numeric_responses;
 mod rerank;
 mod responses;
-mod vectors;
 
 use std::fmt;
 
@@ -57,16 +57,16 @@ pub struct LlmApi {
     /// Writes the prompt into a request.
     pub(super) put_prompt: fn(&mut Map<String, Value>, &ModelPrompt<'_>),
     /// Reads an event of a streamed response.
-    pub(super) read_event: ReadAnswer,
+    pub(super) read_event: ReadAnswerFn,
     /// Reads a response that is not streamed.
-    pub(super) read_answer: ReadAnswer,
+    pub(super) read_answer: ReadAnswerFn,
 }
 
 /// A function that reads an event, or a response that is not streamed.
 ///
 /// # Errors
-/// When the data are not JSON, or can't be a response of the API; the message gives the position.
-pub(super) type ReadAnswer = for<'a> fn(&'a [u8]) -> Result<AnswerChunk<'a>, serde_json::Error>;
+/// Returns an error if the data are not JSON, or can't be a response of the API; the message gives the position.
+pub(super) type ReadAnswerFn = for<'a> fn(&'a [u8]) -> Result<AnswerChunk<'a>, serde_json::Error>;
 
 /// How an API's key is sent.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(super) struct ApiKeyField {
 
 impl ApiKeyField {
     /// The field for the key of OpenAI's API, and of services that implement it.
-    const BEARER: ApiKeyField = ApiKeyField {
+    const OPENAI_KEY_FIELD: ApiKeyField = ApiKeyField {
         variable: "OPENAI_API_KEY",
         field: "authorization",
         scheme: "Bearer ",
@@ -115,9 +115,11 @@ impl LlmApi {
         let answer = (self.read_answer)(document).ok()?;
         let has_failed =
             |reason: Option<FinishReason>| reason.is_some_and(FinishReason::is_failure);
-        let is_error =
-            answer.is_error() || answer.choice_ends().any(|(_, reason)| has_failed(reason));
-        is_error.then(|| answer.explanation_or(document).to_vec())
+        let is_error = answer.is_error()
+            || answer
+                .finish_reasons()
+                .any(|(_, reason)| has_failed(reason));
+        is_error.then(|| answer.explanation_or_event(document).to_vec())
     }
 
     /// Returns the names of all APIs.
@@ -126,7 +128,7 @@ impl LlmApi {
     }
 
     /// Returns the names of the APIs that satisfy `has`, as a list for an error message.
-    pub(super) fn names_with(has: impl Fn(&LlmApi) -> bool) -> String {
+    pub(super) fn names_where(has: impl Fn(&LlmApi) -> bool) -> String {
         let apis = LLM_APIS.into_iter().filter(|api| has(api));
         let names: Vec<String> = apis.map(|api| format!("--api {}", api.name)).collect();
         names.join(" or ")
@@ -149,17 +151,17 @@ impl fmt::Debug for LlmApi {
 
 /// The rules by which the responses of a model are read, and by which they count as good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelAnswers {
+pub struct ModelResponseRules {
     /// The API of the service.
     pub api: &'static LlmApi,
     /// The bounds that a response must meet to count as good.
     pub goodput: GoodputBounds,
 }
 
-impl Default for ModelAnswers {
+impl Default for ModelResponseRules {
     /// Returns the settings for chat completions, without bounds for good responses.
-    fn default() -> ModelAnswers {
-        ModelAnswers {
+    fn default() -> ModelResponseRules {
+        ModelResponseRules {
             api: &chat::API,
             goodput: GoodputBounds::default(),
         }

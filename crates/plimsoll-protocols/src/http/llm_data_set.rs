@@ -49,7 +49,7 @@ impl DataSetColumns {
     /// Reads the file.
     ///
     /// # Errors
-    /// When it can't be read, or has neither prompts nor messages.
+    /// Returns an error if it can't be read, or has neither prompts nor messages.
     pub(super) fn read(file: &Path) -> Result<DataSetColumns, UsageError> {
         const DATA_SET_HELP: &str = "a data set is JSON of ShareGPT (conversations), JSON lines with messages, or JSON lines or \
              CSV with a column such as prompt, and output_tokens where answers have a limit";

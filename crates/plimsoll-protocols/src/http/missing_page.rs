@@ -1,6 +1,6 @@
 //! Recognises pages that report a missing file with status 200, as `openssl s_server -WWW` sends them.
 
-use crate::http2::printable;
+use crate::http2::to_printable;
 
 /// The maximum number of bytes of a body that are compared.
 pub(super) const MAX_COMPARED_BYTES: usize = 200;
@@ -36,7 +36,7 @@ impl MissingPage {
         };
         self.prefixes.iter().find(is_it)?;
         let line = begin.split(|b| *b == b'\n').next().unwrap_or_default();
-        let line = printable(line.trim_ascii());
+        let line = to_printable(line.trim_ascii());
         Some(format!(
             "the file is missing on the server, which reports it with status 200: {line}"
         ))

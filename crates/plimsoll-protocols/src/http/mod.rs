@@ -2,26 +2,26 @@
 //! against the plan's expectations, and parsed into events if they are streamed.
 //!
 //! [`Http1Protocol`] and [`Http2Protocol`] are the client side: `request` encodes requests, `checks` checks responses,
-//! `content` inspects bodies, and [`events`] parses streams. [`SocketProtocol`] opens a WebSocket with the request (RFC
-//! 6455). `target` is the server.
+//! `body_inspection` inspects bodies, and [`events`] parses streams. [`SocketProtocol`] opens a WebSocket with the
+//! request (RFC 6455). `target` is the server.
 
-mod answers;
+mod body_inspection;
 mod call;
 mod checks;
-mod content;
 mod conversation;
 mod driver;
-mod endless;
+mod endless_streams;
 mod envelopes;
 mod errors;
 pub mod events;
 mod extra_keys;
-mod fields;
+mod field_list;
 mod finish_reason;
 mod flags;
 mod foreign_lines;
 mod form;
 mod handshake;
+mod header_names;
 mod journey;
 mod lenient_json;
 mod limits;
@@ -31,8 +31,6 @@ mod llm_data_set;
 mod load;
 mod missing_page;
 mod multiplexed;
-mod names;
-mod needle;
 mod negotiated_driver;
 mod paths;
 mod payload;
@@ -41,10 +39,11 @@ mod plan_import;
 mod probe;
 #[cfg(feature = "targets")]
 mod redirects;
-mod replayed;
+mod replayed_call;
 mod replayed_parts;
 mod request;
 mod resolve;
+mod response_settings;
 mod script;
 mod section;
 mod socket;
@@ -54,6 +53,7 @@ mod stream_events;
 #[cfg(feature = "targets")]
 pub mod target;
 mod text_or_number;
+mod text_search;
 mod token_range;
 mod tokenizer;
 mod tokens;
@@ -63,17 +63,17 @@ mod ws;
 
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, ReplayedParts, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
+    HttpVersion, ReplayedParts, VaryingBody, VaryingRequest, WebSocketCall, WelcomeMessage,
 };
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
-pub use journey::{HttpStepProtocol, RequestProtocol, StepValues};
+pub(crate) use header_names::check_name;
+pub use journey::{HttpStepProtocol, StepValues, SwitchableProtocol};
 pub use llm::LlmFlags;
-pub use llm_api::{LlmApi, ModelAnswers};
+pub use llm_api::{LlmApi, ModelResponseRules};
 pub(crate) use load::ONLY_HTTP1_HINT;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
-pub(crate) use names::check_name;
 pub use negotiated_driver::HttpProtocol;
 pub(crate) use paths::{invalid_path_message, is_valid_in_path};
 pub use request::HttpRequest;

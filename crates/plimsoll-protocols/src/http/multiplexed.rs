@@ -1,9 +1,9 @@
 //! The client's side of one HTTP/2 connection (RFC 9113): as many concurrent calls as the server allows, each on its
 //! own stream.
 //!
-//! [`crate::http2`] implements connections, and `checks` and `content` check responses, as for HTTP/1.1; this module
-//! maps the frames of a stream to its call. Invariant: a call ends with its response, or with the event that ends its
-//! stream. A stream whose call has ended counts as open until the server ends it, or it is reset after
+//! [`crate::http2`] implements connections, and `checks` and `body_inspection` check responses, as for HTTP/1.1; this
+//! module maps the frames of a stream to its call. Invariant: a call ends with its response, or with the event that
+//! ends its stream. A stream whose call has ended counts as open until the server ends it, or it is reset after
 //! [`DRAIN_TIMEOUT`].
 //!
 //! In the steady state, the head of a response is looked up by its bytes, and nothing is allocated.
@@ -23,38 +23,40 @@ use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder, HpackError};
 use plimsoll_wire::http1::Http1Error;
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 
-use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingHttp};
+use super::body_inspection::BodyInspector;
+use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingRequest};
 use super::checks::{BodyMetadata, ResponseChecks};
-use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
 use super::driver::DRAIN_TIMEOUT;
-use super::endless::mark_ended_with_load;
+use super::endless_streams::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, to_protocol_error};
-use super::fields::FieldList;
-use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured_body};
+use super::field_list::FieldList;
+use super::journey::{
+    CaptureLevel, CapturedResponse, StepValues, SwitchableProtocol, captured_body,
+};
 pub use super::request::HttpScheme;
 use super::request::{HttpRequest, format_decimal, push_constant_fields, write_body};
 use crate::http2::{
-    self, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects, HEAD_TOO_LARGE,
+    self, BlockCache, BodyKind, CallStreamState, Connection, DriverEffects, HEAD_TOO_LARGE,
     Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, ResponseFieldChecks, StreamCalls,
-    VaryingFields, WINDOW_STEP, find_length_violation, lost_compression, parse_content_length,
-    put_literal,
+    VaryingFields, WINDOW_REPLENISH_BYTES, compression_violation, find_length_violation,
+    parse_content_length, put_literal,
 };
 
 /// The maximum length of a header block that is remembered, in bytes.
-const MAX_REMEMBERED_BLOCK: usize = 255;
+const MAX_REMEMBERED_BLOCK_BYTES: usize = 255;
 
 #[derive(Debug)]
-struct Http2Shared {
+struct Http2ProtocolState {
     request: RequestTemplate,
     checks: ResponseChecks,
-    varying: Option<VaryingHttp>,
+    varying: Option<VaryingRequest>,
     replayed: Option<ReplayedParts>,
 }
 
-impl Http2Shared {
-    fn varying_body(&self) -> Option<(&VaryingHttp, &VaryingBody)> {
+impl Http2ProtocolState {
+    fn varying_body(&self) -> Option<(&VaryingRequest, &VaryingBody)> {
         let varying = self.varying.as_ref()?;
         Some((varying, varying.body.as_ref()?))
     }
@@ -62,7 +64,7 @@ impl Http2Shared {
 
 /// HTTP/2 with a prepared request.
 #[derive(Clone, Debug)]
-pub struct Http2Protocol(Arc<Http2Shared>);
+pub struct Http2Protocol(Arc<Http2ProtocolState>);
 
 impl Http2Protocol {
     /// Prepares the request.
@@ -75,7 +77,7 @@ impl Http2Protocol {
     pub fn for_step(
         request: &HttpRequest<'_>,
         scheme: HttpScheme,
-        capture: AnswerCapture,
+        capture: CaptureLevel,
     ) -> Http2Protocol {
         // Steps share a connection, so their header blocks must not depend on the peer's dynamic table.
         let prepared = prepare(request, scheme).without_dynamic_table();
@@ -88,7 +90,7 @@ impl Http2Protocol {
         prepared: RequestTemplate,
         checks: ResponseChecks,
     ) -> Http2Protocol {
-        Http2Protocol(Arc::new(Http2Shared {
+        Http2Protocol(Arc::new(Http2ProtocolState {
             request: prepared,
             checks,
             varying: request.call.varying.clone(),
@@ -144,7 +146,7 @@ impl Protocol for Http2Protocol {
         Connection::new(HttpCalls {
             shared: Arc::clone(&self.0),
             decoder: Decoder::new(DEFAULT_TABLE_BYTES, self.0.checks.max_head),
-            memo: BlockMemo::default(),
+            memo: BlockCache::default(),
             fields: FieldList::default(),
             responses: Vec::new(),
             free: Vec::new(),
@@ -159,8 +161,8 @@ impl Protocol for Http2Protocol {
         })
     }
 
-    fn goodput(&self) -> GoodputBounds {
-        self.0.checks.goodput()
+    fn goodput_bounds(&self) -> GoodputBounds {
+        self.0.checks.goodput_bounds()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -178,9 +180,9 @@ pub type Http2Driver = Connection<HttpCalls>;
 /// The calls in flight on one connection.
 #[derive(Debug)]
 pub struct HttpCalls {
-    shared: Arc<Http2Shared>,
+    shared: Arc<Http2ProtocolState>,
     decoder: Decoder,
-    memo: BlockMemo<DecodedHead, MAX_REMEMBERED_BLOCK>,
+    memo: BlockCache<DecodedHead, MAX_REMEMBERED_BLOCK_BYTES>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
     /// The state of responses whose body is inspected, or whose head shows a failure; a stream's `slot` is an index
@@ -290,7 +292,7 @@ impl HttpCalls {
         }
         let checks = &self.shared.checks;
         let (outcome, reading) = match rules.status {
-            ..200 => (Outcome::Ok, BodyMetadata::PLAIN),
+            ..200 => (Outcome::Ok, BodyMetadata::UNINSPECTED_BODY),
             status => checks.check_head(status, self.fields.iter()),
         };
         let head = DecodedHead {
@@ -343,15 +345,15 @@ impl Http2Driver {
 
     /// Ends the call of a stream whose outcome is settled, although the stream is still open.
     #[inline(never)]
-    fn settle(&mut self, id: u32, to: &mut DriverEffects<'_>) {
+    fn end_settled_call(&mut self, id: u32, to: &mut DriverEffects<'_>) {
         let (outcome, text) = self.final_outcome(id, to.events);
         if !outcome.is_ok() {
             self.end_call(id, outcome, text, CallStreamState::Abandoned, to.events);
-            return self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
+            return self.reset_stream(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         }
         if let Some(stream) = self.streams.find(id) {
-            self.calls.report_done(stream, outcome, to.events);
-            self.calls.forget(stream);
+            self.calls.report_call_end(stream, outcome, to.events);
+            self.calls.release_stream(stream);
             stream.call = NO_CALL;
             self.calls
                 .draining_streams
@@ -367,7 +369,7 @@ impl Http2Driver {
         };
         let answer = &stream.answer;
         if stream.call == NO_CALL {
-            self.on_drained(id);
+            self.on_drained_stream_end(id);
             return Ok(());
         }
         let length = answer.length;
@@ -417,7 +419,7 @@ impl Http2Driver {
 
     /// Handles the end of a stream whose call has already ended.
     #[cold]
-    fn on_drained(&mut self, id: u32) {
+    fn on_drained_stream_end(&mut self, id: u32) {
         self.streams.close(id, CallStreamState::Ended);
         let rests = &mut self.calls.draining_streams;
         while let Some((_, id)) = rests.front()
@@ -466,10 +468,10 @@ impl Http2Driver {
         if !wanted(&kept.content, &self.calls.shared.checks) {
             return;
         }
-        kept.content.settle();
+        kept.content.settle_as_success();
         let (outcome, text) = self.final_outcome(id, to.events);
         self.end_call(id, outcome, text, CallStreamState::Abandoned, to.events);
-        self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
+        self.reset_stream(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
     }
 
     #[cold]
@@ -490,13 +492,13 @@ impl AcceptsBodies for Http2Driver {
     }
 }
 
-impl RequestProtocol for Http2Protocol {
+impl SwitchableProtocol for Http2Protocol {
     fn select_request(&self, driver: &mut Http2Driver, values: StepValues) {
         driver.calls.shared = Arc::clone(&self.0);
         driver.calls.step = values;
     }
 
-    fn with_answer<R>(driver: &Http2Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
+    fn inspect_response<R>(driver: &Http2Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
         let calls = &driver.calls;
         let kept = calls.responses.get(calls.answer_slot as usize);
         f(CapturedResponse {
@@ -518,7 +520,7 @@ impl StreamCalls for HttpCalls {
         &self.shared.request
     }
 
-    const HAS_OWN_FIELDS: bool = true;
+    const HAS_PER_CALL_FIELDS: bool = true;
 
     fn prepare(&mut self, number: u64, now: Time) {
         if std::mem::take(&mut self.has_next_body) {
@@ -528,7 +530,7 @@ impl StreamCalls for HttpCalls {
             let unix_ns = self.shared.request.unix_zero.unix_ns_at(now);
             self.scratch.clear();
             let moment = varying.variation.render_context(number, 0, unix_ns);
-            let moment = moment.with_taken(&self.step.taken);
+            let moment = moment.with_captured_values(&self.step.taken);
             write_body(body, &moment, &mut self.scratch);
             if self.shared.checks.has_prefix {
                 envelopes::insert_prefix(&mut self.scratch);
@@ -537,11 +539,11 @@ impl StreamCalls for HttpCalls {
         if let (Some(parts), Some(varying)) = (&self.shared.replayed, &self.shared.varying) {
             let unix_ns = self.shared.request.unix_zero.unix_ns_at(now);
             let moment = varying.variation.render_context(number, 0, unix_ns);
-            parts.encode(&moment, &self.scratch, &mut self.line_fields);
+            parts.encode_block(&moment, &self.scratch, &mut self.line_fields);
         }
     }
 
-    fn write_own_fields(&self, block: &mut Vec<u8>) {
+    fn write_per_call_fields(&self, block: &mut Vec<u8>) {
         block.extend_from_slice(&self.line_fields);
         let is_bodiless_line = self.shared.replayed.is_some() && self.scratch.is_empty();
         if self.shared.request.body_kind == BodyKind::PerCall && !is_bodiless_line {
@@ -557,7 +559,7 @@ impl StreamCalls for HttpCalls {
         }
     }
 
-    fn taken_values(&self) -> &[Option<Box<[u8]>>] {
+    fn captured_values(&self) -> &[Option<Box<[u8]>>] {
         &self.step.taken
     }
 
@@ -590,8 +592,9 @@ impl StreamCalls for HttpCalls {
             connection.fail_body_too_large(piece, to);
             return Ok(());
         }
-        // The stream's window has the maximum size, so only a response of half a gigabyte needs a window update.
-        let window_used = (before ^ answer.received) >= WINDOW_STEP;
+        // The stream's window begins at its maximum, 2 GiB. It is enlarged each time a quarter has been used, so only
+        // responses over 512 MiB need an update.
+        let window_used = (before ^ answer.received) >= WINDOW_REPLENISH_BYTES;
         let mut is_settled = false;
         if let Some(kept) = connection.calls.responses.get_mut(stream.slot as usize) {
             match answer.outcome {
@@ -604,10 +607,10 @@ impl StreamCalls for HttpCalls {
             return connection.on_stream_end(id, to);
         }
         if window_used {
-            write::window_update(to.out, id, WINDOW_STEP);
+            write::window_update(to.out, id, WINDOW_REPLENISH_BYTES);
         }
         if is_settled {
-            connection.settle(id, to);
+            connection.end_settled_call(id, to);
         }
         Ok(())
     }
@@ -621,7 +624,7 @@ impl StreamCalls for HttpCalls {
         let head = connection
             .calls
             .read_head(piece.bytes)
-            .map_err(lost_compression)?;
+            .map_err(compression_violation)?;
         let (id, end_stream) = (piece.stream, piece.end_stream);
         let Some(stream) = connection.streams.find_open(id) else {
             return connection.on_closed_stream(piece, "HEADERS", to.events);
@@ -666,7 +669,8 @@ impl StreamCalls for HttpCalls {
             }
             answer.length = Some(length as u32);
         }
-        let looks = checks.inspects_bodies() || head.body_metadata != BodyMetadata::PLAIN;
+        let looks =
+            checks.inspects_bodies() || head.body_metadata != BodyMetadata::UNINSPECTED_BODY;
         if head.outcome != Outcome::Ok || looks {
             connection.inspect_answer(id, &head);
             let calls = &mut connection.calls;
@@ -686,7 +690,7 @@ impl StreamCalls for HttpCalls {
     }
 
     #[inline]
-    fn report_done(&mut self, stream: &HttpStream, outcome: Outcome, events: &mut Vec<Event>) {
+    fn report_call_end(&mut self, stream: &HttpStream, outcome: Outcome, events: &mut Vec<Event>) {
         if stream.call != NO_CALL {
             events.push(Event::Done(CompletedCall {
                 call: stream.call,
@@ -699,13 +703,13 @@ impl StreamCalls for HttpCalls {
     }
 
     #[inline]
-    fn forget(&mut self, stream: &mut HttpStream) {
+    fn release_stream(&mut self, stream: &mut HttpStream) {
         if stream.slot != NO_SLOT {
             self.free.push(std::mem::replace(&mut stream.slot, NO_SLOT));
         }
     }
 
-    fn forget_all(&mut self) {
+    fn release_all_streams(&mut self) {
         self.responses = Vec::new();
         self.free = Vec::new();
         self.draining_streams = VecDeque::new();
@@ -720,28 +724,28 @@ impl StreamCalls for HttpCalls {
         }
     }
 
-    fn reset_outcome(code: ErrorCode) -> Outcome {
+    fn outcome_from_reset(code: ErrorCode) -> Outcome {
         match code {
             ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
             _ => Outcome::StreamReset,
         }
     }
 
-    fn max_head(&self) -> u32 {
+    fn max_header_list_bytes(&self) -> u32 {
         self.shared.checks.max_head
     }
 
-    fn is_cheap_to_receive(&self) -> bool {
+    fn has_negligible_receive_time(&self) -> bool {
         self.shared.checks.only_counts_bodies()
     }
 
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         let rest = self.draining_streams.front().map(|(when, _)| *when);
         let end = self.stream_deadlines.front().map(|(when, _)| *when);
         rest.into_iter().chain(end).min()
     }
 
-    fn expire(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
+    fn on_timer(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
         connection.end_due_streams(to);
         while let Some(&(_, id)) = connection
             .calls
@@ -754,12 +758,12 @@ impl StreamCalls for HttpCalls {
                 stream.state == CallStreamState::Open && stream.call == NO_CALL
             };
             if connection.streams.get(id).is_some_and(rests) {
-                connection.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
+                connection.reset_stream(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
             }
         }
     }
 
-    fn end_with_load(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
+    fn on_load_end(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
         if !connection
             .calls
             .shared
@@ -772,7 +776,7 @@ impl StreamCalls for HttpCalls {
         let open: Vec<u32> = connection.streams.iter_open().map(|s| s.id).collect();
         let before = to.events.len();
         for id in open {
-            connection.end_stream(id, BodyInspector::is_endless, to);
+            connection.end_stream(id, BodyInspector::is_open_and_as_expected, to);
         }
         mark_ended_with_load(&mut to.events[before..]);
     }

@@ -63,8 +63,8 @@ impl Protocol for HttpProtocol {
         }
     }
 
-    fn goodput(&self) -> GoodputBounds {
-        self.http1.goodput()
+    fn goodput_bounds(&self) -> GoodputBounds {
+        self.http1.goodput_bounds()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -114,8 +114,8 @@ impl Driver for HttpDriver {
         either!(mut self.open(now, out));
     }
 
-    fn is_cheap_to_receive(&self) -> bool {
-        either!(self.is_cheap_to_receive())
+    fn has_negligible_receive_time(&self) -> bool {
+        either!(self.has_negligible_receive_time())
     }
 
     fn is_ready(&self) -> bool {
@@ -127,12 +127,12 @@ impl Driver for HttpDriver {
         either!(self.capacity())
     }
 
-    fn is_reading_remainder(&self) -> bool {
-        either!(self.is_reading_remainder())
+    fn is_reading_answer_remainder(&self) -> bool {
+        either!(self.is_reading_answer_remainder())
     }
 
-    fn is_exclusive(&self) -> bool {
-        either!(self.is_exclusive())
+    fn carries_one_call_at_a_time(&self) -> bool {
+        either!(self.carries_one_call_at_a_time())
     }
 
     fn is_draining(&self) -> bool {
@@ -182,28 +182,28 @@ impl Driver for HttpDriver {
         either!(mut self.receive_end(now, events))
     }
 
-    fn deadline(&self) -> Option<Time> {
-        either!(self.deadline())
+    fn next_timer(&self) -> Option<Time> {
+        either!(self.next_timer())
     }
 
-    fn payload_bytes(&self) -> u64 {
-        either!(self.payload_bytes())
+    fn appended_payload_bytes(&self) -> u64 {
+        either!(self.appended_payload_bytes())
     }
 
-    fn is_held_back(&self) -> bool {
-        either!(self.is_held_back())
+    fn has_held_back_messages(&self) -> bool {
+        either!(self.has_held_back_messages())
     }
 
     fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
         either!(mut self.resume_sending(now, out));
     }
 
-    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        either!(mut self.expire(now, out, events));
+    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.on_timer(now, out, events));
     }
 
-    fn end_unbounded_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        either!(mut self.end_unbounded_calls(now, out, events));
+    fn end_open_ended_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.end_open_ended_calls(now, out, events));
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {

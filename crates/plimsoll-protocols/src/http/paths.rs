@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use plimsoll_model::formats::redaction;
 use plimsoll_model::rows::template::{FieldSource, Rows, Template, TemplatePart};
-use plimsoll_model::spec::is_visible;
+use plimsoll_model::spec::is_visible_ascii;
 
-use super::payload::has_message;
+use super::payload::has_message_field;
 
 /// Returns the path to request. `path`: the rest of a URL after its authority. A fragment is not sent (RFC 9110 §7.1),
 /// and an empty path becomes `/` (§4.2.3).
@@ -20,7 +20,7 @@ pub(super) fn requested_path(path: &str) -> Cow<'_, str> {
 
 /// Returns whether the text can be part of a path (RFC 9112 §3.2.1).
 pub(crate) fn is_valid_in_path(text: &str) -> bool {
-    is_visible(text) && !text.contains('#')
+    is_visible_ascii(text) && !text.contains('#')
 }
 
 /// Returns the error message for a text that is not a path, with a suggested correction.
@@ -41,7 +41,7 @@ pub(crate) fn invalid_path_message(text: &str) -> String {
 
 /// Checks that every call has a path that fits into a request line.
 pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
-    if has_message(template) {
+    if has_message_field(template) {
         return Err("{{message}}: not supported in a path".to_owned());
     }
     for (nth, part) in template.parts().iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
                 let column = match &field.source {
                     FieldSource::Row(column) => column,
                     // The value is not known before the run, and is checked then.
-                    FieldSource::Taken(_) => continue,
+                    FieldSource::Captured(_) => continue,
                     _ if nth == 0 => return Err(invalid_path_message("{{…}}")),
                     _ => continue,
                 };

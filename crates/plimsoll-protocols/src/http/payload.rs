@@ -91,7 +91,7 @@ pub(super) fn parse_payload(
     if let Some(constant) = parsed.constant_text() {
         return Some(plain(constant.as_bytes().to_vec()));
     }
-    if has_message(&parsed) {
+    if has_message_field(&parsed) {
         problems.add(key, "{{message}}: not supported in a body");
         return None;
     }
@@ -113,7 +113,7 @@ impl Payload {
     /// Turns a constant payload into a template, so that every call renders it, and returns a sample of the body.
     ///
     /// # Errors
-    /// When the body is not UTF-8.
+    /// Returns an error if the body is not UTF-8.
     pub(super) fn make_varying(
         &mut self,
         texts: &mut TemplateContext<'_>,
@@ -139,7 +139,7 @@ pub(super) fn escape_template(text: &str) -> String {
     text.replace("{{", "{{{{")
 }
 
-pub(super) fn has_message(template: &Template) -> bool {
+pub(super) fn has_message_field(template: &Template) -> bool {
     let mut fields = template.parts().iter().filter_map(TemplatePart::field);
     fields.any(|field| matches!(field.source, FieldSource::Message))
 }

@@ -33,7 +33,7 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
     let (url, answer) = find_responding_url(address, asking)?;
     let root = without_path(&url);
     let described = DESCRIPTION_PATHS.into_iter().find_map(|path| {
-        let answer = get(&format!("{root}{path}"), asking)?;
+        let answer = probe_url(&format!("{root}{path}"), asking)?;
         let calls = list_operations(&root, &answer.body);
         (answer.status == 200 && !calls.is_empty()).then_some((path, calls))
     });
@@ -61,7 +61,7 @@ pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<Se
         .iter()
         .find_map(|url| {
             let root = without_path(url);
-            let answer = get(&format!("{root}/v1/models"), asking)?;
+            let answer = probe_url(&format!("{root}/v1/models"), asking)?;
             let models = list_models(&answer.body);
             let calls: Vec<OfferedCall> = models
                 .into_iter()
@@ -91,13 +91,13 @@ fn without_path(url: &str) -> String {
 fn find_responding_url(address: &str, asking: QueryContext<'_>) -> Option<(String, ProbeAnswer)> {
     let urls = candidate_urls(address, ["http", "https"]);
     urls.into_iter().find_map(|url| {
-        let answer = get(&url, asking)?;
+        let answer = probe_url(&url, asking)?;
         Some((url, answer))
     })
 }
 
 /// Requests `url` once. Returns `None` if there is no response.
-fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
+fn probe_url(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
     let mut spec = Spec {
         target: Some(url.to_owned()),
         call: CallSpec::from_section(&HttpSpec::default()).ok()?,

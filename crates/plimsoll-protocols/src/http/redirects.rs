@@ -17,8 +17,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
-use plimsoll_engine::worker::classify_connect;
-use plimsoll_model::formats::redaction::{is_secret_name, mask_urls};
+use plimsoll_engine::worker::classify_connect_error;
+use plimsoll_model::formats::redaction::{is_secret_field_name, mask_urls};
 use plimsoll_model::plan::{RequestFields, TlsPlan};
 use plimsoll_model::rows::template::VaryingMetadata;
 use plimsoll_model::spec::{CallSpec, Spec, call_path, parse_target, split_scheme};
@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::call::{HttpCall, HttpVersion};
 use super::section::HttpSpec;
 use crate::interface::protocol_module::{PrepareError, RedirectHop};
-use crate::shared::dial::{dial, open_tunnel};
+use crate::shared::dial::{connect_to_first, open_tunnel};
 
 /// The deadline of the request if the call has none.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -44,7 +44,8 @@ struct RedirectAnswer {
 /// redirect.
 ///
 /// # Errors
-/// When the server can't be reached, or when the redirect can't be followed: the message says what to type instead.
+/// Returns an error if the server can't be reached, or if the redirect can't be followed: the message says what to type
+/// instead.
 pub(super) fn follow_redirect(
     plan: &Plan,
     spec: &mut Spec,
@@ -58,7 +59,7 @@ pub(super) fn follow_redirect(
                 .to_owned(),
         ));
     }
-    let Some(answer) = request_redirect(plan, call)? else {
+    let Some(answer) = probe_for_redirect(plan, call)? else {
         return Ok(None);
     };
     let from = &plan.target.url;
@@ -105,7 +106,7 @@ fn apply_redirect(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, 
     section.path = None;
     if !is_same {
         section.headers.retain(|name, _| {
-            let is_kept = !is_secret_name(name);
+            let is_kept = !is_secret_field_name(name);
             if !is_kept {
                 dropped.push(name.clone());
             }
@@ -198,7 +199,10 @@ pub(super) struct ProbeAnswer {
 }
 
 /// Sends one request. Returns the redirect, or `None` if the response is not a redirect.
-fn request_redirect(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareError> {
+fn probe_for_redirect(
+    plan: &Plan,
+    call: &HttpCall,
+) -> Result<Option<RedirectAnswer>, PrepareError> {
     let answer = request_once(plan, call, 0)?;
     let is_redirect = [301, 302, 303, 307, 308].contains(&answer.status);
     let location = answer.location.filter(|_| is_redirect);
@@ -211,7 +215,7 @@ fn request_redirect(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswe
 /// Sends one request. Returns the response with at most `max_body` bytes of its body.
 ///
 /// # Errors
-/// When the server can't be reached, or does not respond in time.
+/// Returns an error if the server can't be reached, or does not respond in time.
 pub(super) fn request_once(
     plan: &Plan,
     call: &HttpCall,
@@ -238,9 +242,9 @@ pub(super) fn request_once(
         }
     };
     let addresses = plimsoll_engine::resolve(&plan.target)?;
-    let tunnel = Tunnel::to_target(&plan.target);
+    let tunnel = Tunnel::for_target(&plan.target);
     let request = build_request(plan, call, version)?;
-    let runtime = plimsoll_serving::runtime(Some(1)).map_err(|e| e.to_string())?;
+    let runtime = plimsoll_serving::build_runtime(Some(1)).map_err(|e| e.to_string())?;
     let deadline = plan.load.deadline.unwrap_or(DEFAULT_DEADLINE);
     let limit = plan.load.connect_timeout + deadline;
     let lost = |outcome: Outcome, detail: String| {
@@ -251,12 +255,12 @@ pub(super) fn request_once(
         })
     };
     let asked = async {
-        let mut tcp = dial(&addresses)
-            .await
-            .map_err(|(address, e)| lost(classify_connect(&e), address.describe_failure(&e)))?;
+        let mut tcp = connect_to_first(&addresses).await.map_err(|(address, e)| {
+            lost(classify_connect_error(&e), address.describe_failure(&e))
+        })?;
         if let Some(tunnel) = &tunnel {
             let opened = open_tunnel(&mut tcp, tunnel).await;
-            opened.map_err(|e| lost(classify_connect(&e), e.to_string()))?;
+            opened.map_err(|e| lost(classify_connect_error(&e), e.to_string()))?;
         }
         let answer = match &tls {
             None => send_request(tcp, version, request).await,
@@ -264,7 +268,7 @@ pub(super) fn request_once(
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
                 let secured = connector.connect(tls.server_name().clone(), tcp).await;
                 let secured = secured.map_err(|e| {
-                    let (outcome, detail) = tls.classify_failure(&e);
+                    let (outcome, detail) = tls.classify_connection_error(&e);
                     lost(outcome, detail)
                 })?;
                 send_request(secured, version, request).await
@@ -385,11 +389,11 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::register;
+    use crate::registry::register_protocols;
 
     #[test]
     fn locations_are_resolved_against_the_request() {
-        register();
+        register_protocols();
         for (target, path, location, whole) in [
             ("http://a:1/b/c?d", "/b/c?d", "https://E/f#g", "https://E/f"),
             ("http://a:1/b/c?d", "/b/c?d", "//e:2/f", "http://e:2/f"),
@@ -411,7 +415,7 @@ mod tests {
     }
 
     fn spec() -> Spec {
-        register();
+        register_protocols();
         let text = "target = \"https://a.test/x\"\n[tls]\ncert = \"c\"\nkey = \"k\"\n[load]\nclients = 1\ncalls = 1\n\
                     [call.http]\nhost = \"b\"\nheaders = { Authorization = \"s\", x-api-key = \"s\", x-a = \"b\" }\n";
         plimsoll_model::spec::read(text).expect("a plan")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plimsoll_model::rows::template::{RenderContext, Template};
 use serde::Deserialize;
 
-use super::names::check_name;
+use super::header_names::check_name;
 use crate::http2::put_literal;
 
 /// The templates for the parts that the lines of a replayed file set, apart from path and body.
@@ -66,7 +66,7 @@ pub(super) fn parse_fields(json: &str) -> Result<Vec<(String, String)>, String> 
 impl ReplayedParts {
     /// Calls `add` with each header field of a call's line. A body that looks like JSON gets the JSON content type if
     /// the line sets none.
-    pub(super) fn each_field(
+    pub(super) fn for_each_field(
         &self,
         moment: &RenderContext<'_>,
         body: &[u8],
@@ -94,9 +94,14 @@ impl ReplayedParts {
 
 impl ReplayedParts {
     /// Replaces `block` by the header fields of a call's line, encoded for HTTP/2.
-    pub(super) fn encode(&self, moment: &RenderContext<'_>, body: &[u8], block: &mut Vec<u8>) {
+    pub(super) fn encode_block(
+        &self,
+        moment: &RenderContext<'_>,
+        body: &[u8],
+        block: &mut Vec<u8>,
+    ) {
         block.clear();
-        self.each_field(moment, body, &mut |name, value| {
+        self.for_each_field(moment, body, &mut |name, value| {
             put_literal(name, value.as_bytes(), block);
         });
     }
@@ -145,7 +150,7 @@ mod tests {
     );
 
     fn replayed_call() -> HttpCall {
-        crate::registry::register();
+        crate::registry::register_protocols();
         let plan = "target = \"http://h:1\"\n[load]\nreplay = \"log\"\n[call.http]\nheaders = { x-own = \"0\" }\n";
         let spec = spec::read(plan).expect("readable");
         let plan = spec::resolve(&spec, &LogContext).expect("right");

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use plimsoll_model::Time;
 use plimsoll_model::rows::template::{
-    FieldSource, RenderContext, TemplatePart, TraceIds, Variation,
+    FieldSource, RenderContext, TemplatePart, TraceIds, VariationSettings,
 };
 use plimsoll_wire::http1::append_request_head;
 
-use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingHttp};
+use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingRequest};
 use super::envelopes;
 use super::journey::StepValues;
 use super::replayed_parts::expects_body;
@@ -88,8 +88,8 @@ pub(super) fn push_constant_fields<'a>(
     }
 }
 
-/// Returns the varying parts, with field names in the case in which HTTP/1.1 sends them.
-fn varying_with_wire_names(call: &HttpCall) -> Option<VaryingHttp> {
+/// Returns the varying parts, with the capitalisation of field names that HTTP/1.1 sends.
+fn varying_with_wire_names(call: &HttpCall) -> Option<VaryingRequest> {
     let mut varying = call.varying.clone()?;
     for field in &mut varying.headers {
         field.name = call.wire_name(&field.name).to_owned();
@@ -118,7 +118,7 @@ impl EncodedHead {
     }
 
     /// Appends the head with the varying path and header fields.
-    fn write(&self, varying: &VaryingHttp, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
+    fn write(&self, varying: &VaryingRequest, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match &varying.path {
             None => out.extend_from_slice(&self.bytes),
             Some(path) => {
@@ -138,7 +138,7 @@ impl EncodedHead {
 
 /// The parts of the next request that the user's scenario has set.
 #[derive(Debug, Default)]
-pub(super) struct GivenParts {
+pub(super) struct NextRequestParts {
     /// The body; `None` means the prepared body.
     pub(super) body: Option<Vec<u8>>,
     /// The values of a journey's step.
@@ -153,7 +153,7 @@ pub(super) struct EncodedRequest {
     body: Vec<u8>,
     /// Whether all bodies have a length prefix, including those that vary.
     has_prefix: bool,
-    varying: Option<VaryingHttp>,
+    varying: Option<VaryingRequest>,
     replayed: Option<ReplayedParts>,
     /// The time between 1970 and [`Time::ZERO`], in nanoseconds.
     pub(super) unix_zero: ClockOrigin,
@@ -196,7 +196,7 @@ impl EncodedRequest {
     #[inline]
     pub(super) fn write(
         &self,
-        given: GivenParts,
+        given: NextRequestParts,
         number: u64,
         now: Time,
         scratch: &mut Vec<u8>,
@@ -206,9 +206,9 @@ impl EncodedRequest {
             return out.extend_from_slice(&self.head.bytes);
         };
         let unix_ns = self.unix_zero.unix_ns_at(now);
-        let GivenParts { body: given, step } = given;
+        let NextRequestParts { body: given, step } = given;
         let moment = varying.variation.render_context(number, 0, unix_ns);
-        let moment = moment.with_taken(step.as_ref().map_or(&[], |step| &step.taken));
+        let moment = moment.with_captured_values(step.as_ref().map_or(&[], |step| &step.taken));
         match (given, &varying.body) {
             (Some(body), _) => *scratch = body,
             (None, Some(body)) => {
@@ -247,7 +247,7 @@ impl EncodedRequest {
     #[inline(never)]
     fn write_replayed(
         &self,
-        varying: &VaryingHttp,
+        varying: &VaryingRequest,
         parts: &ReplayedParts,
         (moment, body): (&RenderContext<'_>, &[u8]),
         out: &mut Vec<u8>,
@@ -262,7 +262,7 @@ impl EncodedRequest {
         }
         let sent = out[start..].split(|byte| *byte == b' ').next();
         let has_length = !body.is_empty() || sent.is_some_and(expects_body);
-        parts.each_field(moment, body, &mut |name, value| {
+        parts.for_each_field(moment, body, &mut |name, value| {
             for part in [name, ": ", value, "\r\n"] {
                 out.extend_from_slice(part.as_bytes());
             }
@@ -282,7 +282,7 @@ impl EncodedRequest {
 #[derive(Debug)]
 pub(super) struct EncodedUpgrade {
     head: EncodedHead,
-    varying: Option<VaryingHttp>,
+    varying: Option<VaryingRequest>,
 }
 
 impl EncodedUpgrade {
@@ -317,12 +317,12 @@ impl EncodedUpgrade {
         handshake: &[(&str, &str)],
         out: &mut Vec<u8>,
     ) {
-        self.write_with((number, unix_ns), &[], handshake, out);
+        self.write_with_captured_values((number, unix_ns), &[], handshake, out);
     }
 
     /// Appends the request of socket `number` at `unix_ns`. `taken`: the values that a journey has taken from
     /// responses.
-    pub(super) fn write_with(
+    pub(super) fn write_with_captured_values(
         &self,
         (number, unix_ns): (u64, u64),
         taken: &[Option<Box<[u8]>>],
@@ -333,7 +333,8 @@ impl EncodedUpgrade {
             None => out.extend_from_slice(&self.head.bytes),
             Some(varying) => {
                 let moment = varying.variation.render_context(number, 0, unix_ns);
-                self.head.write(varying, &moment.with_taken(taken), out);
+                self.head
+                    .write(varying, &moment.with_captured_values(taken), out);
             }
         }
         for (name, value) in handshake {
@@ -347,7 +348,7 @@ impl EncodedUpgrade {
 #[derive(Debug)]
 pub(super) struct FramePayload {
     constant: Vec<u8>,
-    varying: Option<(Variation, VaryingBody)>,
+    varying: Option<(VariationSettings, VaryingBody)>,
 }
 
 impl FramePayload {
@@ -389,7 +390,8 @@ pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &m
             TemplatePart::Field(field) => {
                 let start = out.len();
                 field.write(moment, out);
-                if *quoted && matches!(field.source, FieldSource::Row(_) | FieldSource::Taken(_)) {
+                if *quoted && matches!(field.source, FieldSource::Row(_) | FieldSource::Captured(_))
+                {
                     escape_json(out, start);
                 }
             }

@@ -13,24 +13,25 @@ use plimsoll_model::rows::template::{self, FieldScope, Template};
 use plimsoll_model::spec::{
     CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
     OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, call_path,
-    is_visible, struct_keys,
+    is_visible_ascii, struct_keys,
 };
 
-use super::answers::{resolve_socket, resolve_stream, resolve_tokenizer};
 use super::call::{
-    ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
+    ConversationPlan, EventStream, HttpCall, HttpVersion, VaryingBody, VaryingRequest,
+    WebSocketCall,
 };
 use super::envelopes;
 use super::flags::would_queue;
 use super::form;
+use super::header_names::HEADER_NAMES;
 use super::limits::{
-    canonical, check_scheme, check_stream_duration, ends_with_load, refuse_fields,
-    required_headers, resolve_expected_statuses, resolve_max_body,
+    canonicalize, check_scheme, check_stream_duration, reject_template_fields, required_headers,
+    resolve_expected_statuses, resolve_max_body, streams_end_with_load,
 };
-use super::names::HEADER_NAMES;
 use super::paths::{check_path, requested_path};
 use super::payload::{Payload, TemplateContext, escape_template, parse_payload};
-use super::replayed;
+use super::replayed_call;
+use super::response_settings::{resolve_socket, resolve_stream, resolve_tokenizer};
 use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
@@ -69,7 +70,7 @@ impl CallSection for HttpSpec {
         Some(&mut self.headers)
     }
 
-    fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
+    fn change_nested_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
@@ -96,7 +97,7 @@ impl CallSection for HttpSpec {
         has_secured_target(self.journey_steps().unwrap_or_default(), spec)
     }
 
-    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+    fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         let socket = self.websocket.as_ref();
         let script = socket.and_then(|socket| socket.script.as_ref());
         let frames = script.into_iter().flatten();
@@ -144,8 +145,8 @@ impl CallSection for HttpSpec {
         }
     }
 
-    fn canonical(self) -> HttpSpec {
-        canonical(self)
+    fn into_canonical(self) -> HttpSpec {
+        canonicalize(self)
     }
 
     fn with_defaults(mut self, call: &HttpCall) -> HttpSpec {
@@ -179,7 +180,7 @@ fn write_defaults(spec: &mut HttpSpec, call: &HttpCall) {
     // Replaces the file's name by its content, so that the run can be repeated when the file changes.
     let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
     let body = (&mut spec.body, &mut spec.body_file);
-    inline_body(body, &call.body, varying);
+    inline_body_file(body, &call.body, varying);
     form::inline_form_files(spec, call);
     let frames = spec
         .websocket
@@ -188,14 +189,14 @@ fn write_defaults(spec: &mut HttpSpec, call: &HttpCall) {
     let resolved = call.socket.iter().flat_map(|socket| &socket.script);
     for (frame, resolved) in frames.into_iter().flatten().zip(resolved) {
         let body = (&mut frame.body, &mut frame.body_file);
-        inline_body(body, &resolved.payload, resolved.varying.as_ref());
+        inline_body_file(body, &resolved.payload, resolved.varying.as_ref());
     }
     spec.max_body = Some(ByteSize(call.max_body.into()));
     spec.max_head = Some(ByteSize(call.max_head.into()));
 }
 
 /// Replaces the name of a body's file by its text.
-fn inline_body(
+fn inline_body_file(
     (typed, file): (&mut Option<String>, &mut Option<PathBuf>),
     bytes: &[u8],
     varying: Option<&VaryingBody>,
@@ -226,11 +227,11 @@ fn resolve_call(
     };
     problems.report_user_load_conflicts(spec);
     let before = problems.0.len();
-    let replayed = replayed::resolve_replayed_call(problems, spec, call, rows.as_ref());
+    let replayed = replayed_call::resolve_replayed_call(problems, spec, call, rows.as_ref());
     let sent = replayed.as_ref().map_or(call, |replayed| &replayed.call);
     let (mut resolved, uses_rows) = resolve_request(problems, spec, sent, &scope, surroundings)?;
     if let Some(replayed) = replayed {
-        replayed.apply(&mut resolved, call);
+        replayed.apply_to_call(&mut resolved, call);
     }
     if spec.rows.is_some() && !uses_rows {
         problems.add(
@@ -253,7 +254,7 @@ pub(super) fn resolve_request(
     let rows = scope.rows;
     let fields = FieldScope {
         rows,
-        taken: scope.metadata.taken,
+        captured: scope.metadata.taken,
     };
     let mut metadata =
         problems.resolve_metadata(&HEADER_NAMES, &call.headers, scope.metadata, surroundings);
@@ -265,7 +266,7 @@ pub(super) fn resolve_request(
         return None;
     }
     let method = resolve_method(problems, call);
-    let path = replayed::resolve_path(spec, call, rows, path);
+    let path = replayed_call::resolve_path(spec, call, rows, path);
     let path_template = path.as_deref().and_then(|path| {
         let template = Template::parse(path, &mut slots, fields);
         let template = problems.ok_or_report("call.http.path", template)?;
@@ -282,7 +283,7 @@ pub(super) fn resolve_request(
     let mut payload = form::resolve_body(problems, call, &mut texts);
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
     let expect = resolve_expected_statuses(problems, call, &method);
-    refuse_fields(problems, call);
+    reject_template_fields(problems, call);
     let answers = resolve_response_settings(problems, spec, call, payload.as_mut(), &mut texts);
     let max_body = resolve_max_body(problems, call);
     check_stream_duration(problems, spec, call);
@@ -306,9 +307,9 @@ pub(super) fn resolve_request(
         path: constant_path.clone().or(path)?,
         host: call.host.clone(),
         headers,
-        typed_names: call.names_as_typed(),
+        typed_names: call.case_preserved_names(),
         body: payload.bytes,
-        varying: varies.then_some(VaryingHttp {
+        varying: varies.then_some(VaryingRequest {
             variation: scope.variation.clone(),
             path: Some(path_template).filter(|_| constant_path.is_none()),
             headers: metadata.varying,
@@ -322,7 +323,7 @@ pub(super) fn resolve_request(
         socket: answers.socket,
         stream: answers.stream,
         stream_duration: call.stream_duration.map(|period| period.0),
-        ends_with_load: ends_with_load(spec, call),
+        ends_with_load: streams_end_with_load(spec, call),
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
         max_body,
@@ -334,7 +335,7 @@ pub(super) fn resolve_request(
 
 /// The settings for reading responses, counting their tokens, and continuing conversations.
 struct ResponseSettings {
-    socket: Option<Box<SocketCall>>,
+    socket: Option<Box<WebSocketCall>>,
     stream: Option<EventStream>,
     tokenizer: Option<TokenCounter>,
     conversation: Option<Box<ConversationPlan>>,
@@ -428,7 +429,7 @@ pub(crate) fn resolve_call_path(
 
 pub(crate) fn check_host(problems: &mut Problems, section: &str, host: Option<&str>) {
     problems.reject_template_fields(format!("call.{section}.host"), host);
-    if let Some(host) = host.filter(|host| !is_visible(host)) {
+    if let Some(host) = host.filter(|host| !is_visible_ascii(host)) {
         problems.add(
             format!("call.{section}.host"),
             format!("`{host}` is not a host or host:port"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_engine::script::scenario::{Scenario, UserCall};
 use plimsoll_model::{Outcome, Time};
 
-use super::call::SocketCall;
+use super::call::WebSocketCall;
 use super::socket::{SocketDriver, SocketProtocol};
 
 /// The scripts of a run's users.
@@ -24,7 +24,7 @@ struct ScriptedCall {
 
 impl FrameScripts {
     /// Groups the frames of `socket` into calls.
-    pub fn new(protocol: SocketProtocol, socket: &SocketCall) -> FrameScripts {
+    pub fn new(protocol: SocketProtocol, socket: &WebSocketCall) -> FrameScripts {
         let mut calls = Vec::new();
         let mut start = 0;
         for (nth, frame) in socket.script.iter().enumerate() {
@@ -42,7 +42,7 @@ impl FrameScripts {
 
 impl Scenario for FrameScripts {
     type Protocol = SocketProtocol;
-    type Memory = ();
+    type UserState = ();
 
     fn protocol(&self) -> &SocketProtocol {
         &self.protocol
@@ -56,12 +56,12 @@ impl Scenario for FrameScripts {
         self.calls[call as usize].pace
     }
 
-    fn replaces_connections(&self) -> bool {
+    fn replaces_lost_connections(&self) -> bool {
         // Sockets are kept: with a new socket, the user would lose its state at the server.
         false
     }
 
-    fn prepare(
+    fn prepare_call(
         &self,
         step: UserCall,
         _now: Time,

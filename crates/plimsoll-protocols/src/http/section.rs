@@ -128,8 +128,8 @@ pub struct HttpSpec {
     #[arg(long, value_name = "EVENT")]
     pub stream_until: Option<String>,
 
-    /// The event that reports an error, written in the same way [default: one named error, or an
-    /// object that begins with the key error and a value that is neither empty nor null].
+    /// The event that reports an error: its data, event:NAME or contains:TEXT [default: one named error, or an object
+    /// that begins with the key error and a value that is neither empty nor null].
     #[arg(long, value_name = "EVENT")]
     pub stream_error: Option<String>,
 
@@ -185,7 +185,7 @@ pub struct HttpSpec {
 
 impl HttpSpec {
     /// Returns the names of header fields whose case is kept when they are sent.
-    pub(super) fn names_as_typed(&self) -> Vec<String> {
+    pub(super) fn case_preserved_names(&self) -> Vec<String> {
         match self.typed_names {
             Some(true) => self.headers.keys().cloned().collect(),
             _ => Vec::new(),
@@ -356,7 +356,7 @@ impl FrameSpec {
     /// Reads a file of frames: a TOML document with a table `[[frames]]` for each.
     ///
     /// # Errors
-    /// When the text is not a TOML document of this form, or has no frames.
+    /// Returns an error if the text is not a TOML document of this form, or has no frames.
     pub fn parse_script(text: &str) -> Result<Vec<FrameSpec>, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

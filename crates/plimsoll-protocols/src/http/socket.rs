@@ -20,14 +20,14 @@ use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
     DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation,
-    WebSocketMessage, WebSocketReader, append_masked_frame, client_key, close_payload, code,
+    WebSocketMessage, WebSocketReader, append_masked_frame, client_key, code, encode_close_payload,
 };
 
-use super::call::{EventMatch, HttpCall, SocketCall, WelcomeMessage};
-use super::checks::{BODY_MISMATCH, ResponseChecks, printable};
+use super::call::{EventMatch, HttpCall, WebSocketCall, WelcomeMessage};
+use super::checks::{BODY_MISMATCH, ResponseChecks, to_printable};
 use super::events::matches_event;
-use super::needle::Needle;
 use super::request::{EncodedUpgrade, FramePayload, HttpRequest};
+use super::text_search::Needle;
 use crate::shared::clock_origin::ClockOrigin;
 use crate::shared::xorshift::Xorshift;
 
@@ -38,14 +38,14 @@ const DEFAULT_MAX_MESSAGE_BYTES: usize = 16 << 20;
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum number of failure texts that are reported on one connection.
-const MAX_DETAILS: usize = 3;
+const MAX_FAILURE_TEXTS: usize = 3;
 
-struct SocketShared {
+struct SocketProtocolState {
     upgrade: EncodedUpgrade,
     /// The frames of the plan's WebSocket script; a single frame if it has none.
     frames: Vec<FrameExchange>,
     greeting: Option<FramePayload>,
-    socket: SocketCall,
+    socket: WebSocketCall,
     checks: ResponseChecks,
     offers_compression: bool,
     max_message: usize,
@@ -68,7 +68,7 @@ struct FrameExchange {
 }
 
 impl FrameExchange {
-    fn build_all(call: &HttpCall, socket: &SocketCall) -> Vec<FrameExchange> {
+    fn build_exchanges(call: &HttpCall, socket: &WebSocketCall) -> Vec<FrameExchange> {
         let opcode = |is_binary: bool| {
             if is_binary {
                 Opcode::Binary
@@ -100,15 +100,15 @@ impl FrameExchange {
 
 /// WebSockets with a prepared upgrade request and prepared frames.
 #[derive(Clone)]
-pub struct SocketProtocol(Arc<SocketShared>);
+pub struct SocketProtocol(Arc<SocketProtocolState>);
 
 impl SocketProtocol {
     /// Prepares the upgrade and the frames of `socket`.
-    pub fn new(request: &HttpRequest<'_>, socket: &SocketCall) -> SocketProtocol {
+    pub fn new(request: &HttpRequest<'_>, socket: &WebSocketCall) -> SocketProtocol {
         let call: &HttpCall = request.call;
-        SocketProtocol(Arc::new(SocketShared {
+        SocketProtocol(Arc::new(SocketProtocolState {
             upgrade: EncodedUpgrade::new(request),
-            frames: FrameExchange::build_all(call, socket),
+            frames: FrameExchange::build_exchanges(call, socket),
             greeting: (socket.greeting.as_ref())
                 .map(|(constant, varying)| FramePayload::new(call, constant, varying.as_ref())),
             socket: socket.clone(),
@@ -180,13 +180,13 @@ struct FrameCallInFlight {
     frame: usize,
     /// Whether the expected text has arrived.
     has_expected_text: bool,
-    /// When the call ends as a success, if the plan limits the duration of streams.
+    /// The time at which the call ends successfully, if the plan limits the duration of streams.
     until: Option<Time>,
 }
 
 /// The driver of one socket; see the module's documentation.
 pub struct SocketDriver {
-    shared: Arc<SocketShared>,
+    shared: Arc<SocketProtocolState>,
     /// The number of sockets opened before this one.
     number: u64,
     state: WebSocketState,
@@ -264,7 +264,7 @@ impl SocketDriver {
     /// Ends the current call.
     fn end_call(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
-        if let Some(text) = text.filter(|_| self.details < MAX_DETAILS) {
+        if let Some(text) = text.filter(|_| self.details < MAX_FAILURE_TEXTS) {
             self.details += 1;
             let text = self.shared.checks.body_failure_text(&text);
             events.push(Event::Detail { outcome, text });
@@ -314,7 +314,7 @@ impl SocketDriver {
         }
         let ends = is(&frame.until);
         if is(&self.shared.socket.error) == Some(true) {
-            let text = format!("a message reports: {}", printable(data));
+            let text = format!("a message reports: {}", to_printable(data));
             return self.end_call(Outcome::EventError, Some(text), events);
         }
         match ends {
@@ -324,7 +324,7 @@ impl SocketDriver {
             _ => {
                 let text = format!(
                     "the answer does not contain the expected text: {}",
-                    printable(data)
+                    to_printable(data)
                 );
                 self.end_call(BODY_MISMATCH, Some(text), events);
             }
@@ -346,7 +346,7 @@ impl SocketDriver {
     /// Sends a close frame, and stops using the socket.
     fn close(&mut self, violation: &Violation, out: &mut Vec<u8>) {
         let mask = self.random.mask();
-        let payload = close_payload(violation.code, violation.reason);
+        let payload = encode_close_payload(violation.code, violation.reason);
         append_masked_frame(out, Opcode::Close, mask, &payload);
         self.state = WebSocketState::Closed;
         self.is_draining = true;
@@ -505,15 +505,15 @@ impl Driver for SocketDriver {
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         match self.state {
             WebSocketState::Welcoming(until) => until,
             _ => self.call?.until,
         }
     }
 
-    fn expire(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        if self.deadline().is_none_or(|until| until > now) {
+    fn on_timer(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        if self.next_timer().is_none_or(|until| until > now) {
             return;
         }
         if let WebSocketState::Welcoming(_) = self.state {

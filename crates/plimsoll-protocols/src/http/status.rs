@@ -13,7 +13,7 @@ const MAX_STATUS: u16 = 599;
 pub(super) fn outcome_from_status(status: u16, retry_after: Option<&[u8]>) -> Outcome {
     static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
         (MIN_STATUS..=MAX_STATUS)
-            .map(|status| [false, true].map(|after| status_outcome(status, after)))
+            .map(|status| [false, true].map(|after| compute_status_outcome(status, after)))
             .collect()
     });
     let known = match status {
@@ -23,7 +23,7 @@ pub(super) fn outcome_from_status(status: u16, retry_after: Option<&[u8]>) -> Ou
     STATUS_OUTCOMES[usize::from(known - MIN_STATUS)][usize::from(retry_after.is_some())]
 }
 
-fn status_outcome(status: u16, retry_after: bool) -> Outcome {
+fn compute_status_outcome(status: u16, retry_after: bool) -> Outcome {
     let own = format!("HTTP_{status}");
     let after = retry_after.then(|| Outcome::from_code(&format!("{own}_RETRY_AFTER")));
     let found = after.flatten().or_else(|| Outcome::from_code(&own));

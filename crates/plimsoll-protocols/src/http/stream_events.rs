@@ -1,13 +1,13 @@
 //! Handles the events of a streamed response: counts them, reads the tokens of a model, and decides the call's outcome.
 //!
-//! `content` creates a handler for each received piece of a body.
+//! `body_inspection` creates a handler for each received piece of a body.
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
 use plimsoll_model::metrics::measure::Count;
 
 use super::call::{EventFormat, EventStream};
-use super::checks::printable;
+use super::checks::to_printable;
 use super::envelopes;
 use super::events::{StreamEvent, StreamEventKind};
 use super::finish_reason::FinishReason;
@@ -30,7 +30,7 @@ pub(super) struct TokenState {
     begun_choices: u128,
     ended_choices: u128,
     /// The choices that have called tools of the client, as a bit set.
-    calling_choices: u128,
+    tool_calling_choices: u128,
 }
 
 impl TokenState {
@@ -68,7 +68,7 @@ impl StreamEventHandler<'_> {
         *self.found = self.found.saturating_add(1);
         let tokens = self.stream.tokens;
         let is_end = event.kind != StreamEventKind::Ordinary
-            && envelopes::last_flag(self.stream.format).is_some();
+            && envelopes::last_envelope_flag(self.stream.format).is_some();
         if tokens.is_none() && !is_end {
             self.events.push(Event::Message(self.call));
         }
@@ -83,13 +83,13 @@ impl StreamEventHandler<'_> {
     }
 
     /// Returns whether the response is not streamed, so that its tokens have no times.
-    fn is_whole(&self) -> bool {
+    fn is_single_document(&self) -> bool {
         self.stream.format == EventFormat::Document
     }
 
     /// Returns how error messages name the event: by its position in the stream, or "the answer" if it is not streamed.
     fn describe_event(&self) -> String {
-        if self.is_whole() {
+        if self.is_single_document() {
             "the answer".to_owned()
         } else {
             format!("event {}", self.found)
@@ -100,7 +100,7 @@ impl StreamEventHandler<'_> {
         let text = format!(
             "{} reports an error: {}",
             self.describe_event(),
-            printable(data)
+            to_printable(data)
         );
         let ended = envelopes::parse_last_envelope(self.stream.format, data);
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
@@ -113,7 +113,7 @@ impl StreamEventHandler<'_> {
         if data.is_empty() {
             return true;
         }
-        let read = if self.is_whole() {
+        let read = if self.is_single_document() {
             api.read_answer
         } else {
             api.read_event
@@ -132,14 +132,14 @@ impl StreamEventHandler<'_> {
             return true;
         }
         let name = if is_named {
-            format!(" ({})", printable(event.name))
+            format!(" ({})", to_printable(event.name))
         } else {
             String::new()
         };
         let text = format!(
             "{}{name}: {error}: {}",
             self.describe_event(),
-            printable(data)
+            to_printable(data)
         );
         *self.settled = Some((Outcome::BadAnswer, Some(text)));
         false
@@ -147,17 +147,17 @@ impl StreamEventHandler<'_> {
 
     fn handle_chunk(&mut self, chunk: AnswerChunk<'_>, data: &[u8]) -> bool {
         if chunk.is_error() {
-            self.settle_as_error(chunk.explanation_or(data));
+            self.settle_as_error(chunk.explanation_or_event(data));
             return false;
         }
-        let is_whole = self.is_whole();
+        let is_whole = self.is_single_document();
         let (call, tokens) = (self.call, &mut *self.tokens);
         if is_whole {
             self.events.push(Event::WholeAnswer(call));
         }
         let mut failure = None;
-        tokens.calling_choices |= chunk.calling_choices();
-        for (choice, reason) in chunk.choice_ends() {
+        tokens.tool_calling_choices |= chunk.tool_calling_choices();
+        for (choice, reason) in chunk.finish_reasons() {
             let choice = 1 << choice;
             tokens.begun_choices |= choice;
             // Some services repeat the finish reason in later events, so only the first counts.
@@ -165,25 +165,25 @@ impl StreamEventHandler<'_> {
                 tokens.ended_choices |= choice;
                 // The last event may report a normal stop although the answer called a tool.
                 let reason = match reason {
-                    FinishReason::Stop if tokens.calling_choices & choice != 0 => {
+                    FinishReason::Stop if tokens.tool_calling_choices & choice != 0 => {
                         FinishReason::ToolCalls
                     }
                     reason => reason,
                 };
-                let count = reason.count();
+                let count = reason.counter();
                 self.events.push(Event::Count { call, count, n: 1 });
                 failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
             }
         }
-        let (usage, text_bytes, is_last) = (chunk.usage(), chunk.text_bytes(), chunk.is_last);
+        let (usage, text_bytes, is_last) = (chunk.usage(), chunk.text_length(), chunk.is_last);
         let inputs = chunk.inputs;
         let failure = failure.map(|reason| {
-            let why = printable(chunk.explanation_or(data));
-            format!("ends the answer with {}: {why}", reason.count().key())
+            let why = to_printable(chunk.explanation_or_event(data));
+            format!("ends the answer with {}: {why}", reason.counter().key())
         });
         if text_bytes > 0 {
             tokens.has_text = true;
-            tokens.has_reasoning |= chunk.has_thoughts();
+            tokens.has_reasoning |= chunk.has_reasoning();
             if let Some(text) = &mut self.text {
                 text.extend(chunk.first_reply());
             }

@@ -1,6 +1,6 @@
 //! The content of a model's events: texts, the service's own token counts, finish reasons and errors.
 //!
-//! Each API of `llm_api` reads its events into an [`AnswerChunk`], which `content` handles.
+//! Each API of `llm_api` reads its events into an [`AnswerChunk`], which `body_inspection` handles.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::finish_reason::FinishReason;
 use super::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, read_value, skip,
+    FromAnyJson, LenientCount, LenientString, LenientValue, ObjectKey, read_value, skip_value,
 };
 
 /// The maximum number of choices that one request may ask for.
@@ -19,10 +19,10 @@ pub(super) const MAX_CHOICES: u64 = 128;
 /// Parses JSON leniently: a value of an unexpected type is ignored.
 ///
 /// # Errors
-/// When the data are not JSON; the message gives the position.
-pub(super) fn read_json<'a, T: FromAnyShape<'a>>(data: &'a [u8]) -> Result<T, serde_json::Error> {
+/// Returns an error if the data are not JSON; the message gives the position.
+pub(super) fn read_json<'a, T: FromAnyJson<'a>>(data: &'a [u8]) -> Result<T, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(data);
-    let read = AnyShape::<T>::deserialize(&mut deserializer)?;
+    let read = LenientValue::<T>::deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(read.0)
 }
@@ -36,7 +36,7 @@ pub(super) struct AnswerChunk<'a> {
     pub(super) inputs: u64,
     /// Whether the event itself reports an error; choices may also report errors.
     pub(super) is_error: bool,
-    /// Whether the event ends the response, unless it reports a failure.
+    /// Whether the event is the last one of its response; ignored if the event reports a failure.
     pub(super) is_last: bool,
     /// The service's explanation of a failure; empty if the event has no key for it.
     pub(super) explanation: String,
@@ -59,7 +59,7 @@ impl<'a> AnswerChunk<'a> {
     }
 
     /// Returns the explanation of a failure; if there is none, `event`, the bytes of the event.
-    pub(super) fn explanation_or<'b>(&'b self, event: &'b [u8]) -> &'b [u8] {
+    pub(super) fn explanation_or_event<'b>(&'b self, event: &'b [u8]) -> &'b [u8] {
         match self.explanation.as_bytes() {
             [] => event,
             explanation => explanation,
@@ -78,14 +78,14 @@ impl<'a> AnswerChunk<'a> {
     }
 
     /// Returns the index of each choice in the event (below [`MAX_CHOICES`]), and its finish reason if it has ended.
-    pub(super) fn choice_ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
+    pub(super) fn finish_reasons(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
         let choices = self.choices.iter();
         choices.map(|choice| (choice.bit_index(), choice.finish_reason))
     }
 
     /// Returns whether some of the text is reasoning. Summaries do not count, because the counted tokens are those of
     /// the full reasoning.
-    pub(super) fn has_thoughts(&self) -> bool {
+    pub(super) fn has_reasoning(&self) -> bool {
         let mut written = self.choices.iter().filter_map(Choice::delta_or_message);
         written.any(|delta| {
             let has_thought = !delta.thought.is_empty() || !delta.content.thought.is_empty();
@@ -94,7 +94,7 @@ impl<'a> AnswerChunk<'a> {
     }
 
     /// Returns the length of the text and of the arguments of tool calls, in bytes.
-    pub(super) fn text_bytes(&self) -> usize {
+    pub(super) fn text_length(&self) -> usize {
         self.choices.iter().map(Choice::text_bytes).sum()
     }
 
@@ -107,7 +107,7 @@ impl<'a> AnswerChunk<'a> {
     }
 
     /// Returns the choices that call tools of the client, as a bit set.
-    pub(super) fn calling_choices(&self) -> u128 {
+    pub(super) fn tool_calling_choices(&self) -> u128 {
         let calls = |choice: &&Choice<'_>| {
             let delta = choice.delta_or_message();
             delta.is_some_and(|delta| delta.calls_tools)
@@ -149,7 +149,7 @@ pub(super) struct TokenCounts {
 }
 
 impl TokenCounts {
-    pub(super) fn if_reported(self) -> Option<TokenCounts> {
+    pub(super) fn some_if_reported(self) -> Option<TokenCounts> {
         let counts = [self.prompt, self.cached, self.answer];
         counts.iter().any(Option::is_some).then_some(self)
     }
@@ -183,8 +183,8 @@ impl TokenCounts {
     }
 }
 
-impl<'de> FromAnyShape<'de> for TokenCounts {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for TokenCounts {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             let place = match &*key {
                 "prompt_tokens" | "input_tokens" => &mut self.prompt,
@@ -196,7 +196,7 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
                     continue;
                 }
                 _ => {
-                    skip(&mut object)?;
+                    skip_value(&mut object)?;
                     continue;
                 }
             };
@@ -219,7 +219,7 @@ pub(super) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// Returns the index for a bit set, below [`MAX_CHOICES`].
+    /// Returns the choice's index as a bit position, below [`MAX_CHOICES`].
     fn bit_index(&self) -> u32 {
         self.index.min(MAX_CHOICES - 1) as u32
     }
@@ -229,7 +229,7 @@ impl<'a> Choice<'a> {
     }
 
     fn text_bytes(&self) -> usize {
-        self.text.len() + self.delta_or_message().map_or(0, Delta::text_bytes)
+        self.text.len() + self.delta_or_message().map_or(0, Delta::text_length)
     }
 }
 
@@ -249,7 +249,7 @@ pub(super) struct Delta<'a> {
 }
 
 impl Delta<'_> {
-    fn text_bytes(&self) -> usize {
+    fn text_length(&self) -> usize {
         let texts = [
             &self.content.text,
             &self.content.thought,
@@ -279,13 +279,13 @@ pub(super) struct ContentParts<'a> {
 
 impl<'a> ContentParts<'a> {
     /// Appends more parts.
-    pub(super) fn add(&mut self, more: ContentParts<'a>) {
-        append(&mut self.text, more.text);
-        append(&mut self.thought, more.thought);
+    pub(super) fn append_parts(&mut self, more: ContentParts<'a>) {
+        append_text(&mut self.text, more.text);
+        append_text(&mut self.thought, more.thought);
     }
 
     /// Returns the same parts with all text as reasoning.
-    pub(super) fn into_thought(self) -> ContentParts<'a> {
+    pub(super) fn into_reasoning(self) -> ContentParts<'a> {
         ContentParts {
             thought: self.into_text(),
             ..ContentParts::default()
@@ -293,13 +293,13 @@ impl<'a> ContentParts<'a> {
     }
 
     pub(super) fn into_text(mut self) -> Cow<'a, str> {
-        append(&mut self.thought, self.text);
+        append_text(&mut self.thought, self.text);
         self.thought
     }
 }
 
 /// Appends to a text; a text of a single piece is not copied.
-pub(super) fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
+pub(super) fn append_text<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
     if text.is_empty() {
         *text = more;
     } else if !more.is_empty() {
@@ -307,38 +307,42 @@ pub(super) fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
     }
 }
 
-impl<'de> FromAnyShape<'de> for ContentParts<'de> {
-    fn take_text(&mut self, text: Cow<'de, str>) {
-        append(&mut self.text, text);
+impl<'de> FromAnyJson<'de> for ContentParts<'de> {
+    fn on_text(&mut self, text: Cow<'de, str>) {
+        append_text(&mut self.text, text);
     }
 
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(AnyShape(part)) = list.next_element::<AnyShape<ContentParts<'de>>>()? {
-            self.add(part);
+    fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(LenientValue(part)) =
+            list.next_element::<LenientValue<ContentParts<'de>>>()?
+        {
+            self.append_parts(part);
         }
         Ok(())
     }
 
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         let mut is_thought = false;
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "type" => {
                     is_thought = is_reasoning(&read_value::<LenientString<'_>, _>(&mut object)?.0)
                 }
-                "text" | "content" | "summary" | "refusal" => self.add(read_value(&mut object)?),
+                "text" | "content" | "summary" | "refusal" => {
+                    self.append_parts(read_value(&mut object)?)
+                }
                 key if is_reasoning(key) => {
-                    append(
+                    append_text(
                         &mut self.thought,
                         read_value::<ContentParts<'_>, _>(&mut object)?.into_text(),
                     );
                 }
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         if is_thought {
             let said = std::mem::take(&mut self.text);
-            append(&mut self.thought, said);
+            append_text(&mut self.thought, said);
         }
         Ok(())
     }
@@ -346,27 +350,27 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
 
 /// The length of the names and arguments of tool calls, in bytes; 1 for a call without name and arguments.
 #[derive(Default)]
-pub(super) struct CallBytes(pub(super) usize);
+pub(super) struct ToolCallLength(pub(super) usize);
 
-impl<'de> FromAnyShape<'de> for CallBytes {
-    fn take_text(&mut self, text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for ToolCallLength {
+    fn on_text(&mut self, text: Cow<'de, str>) {
         self.0 += text.len();
     }
 
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(call) = list.next_element::<AnyShape<CallBytes>>()? {
+    fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(call) = list.next_element::<LenientValue<ToolCallLength>>()? {
             self.0 += call.0.0.max(1);
         }
         Ok(())
     }
 
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "function" | "name" | "arguments" | "input" => {
-                    self.0 += read_value::<CallBytes, _>(&mut object)?.0;
+                    self.0 += read_value::<ToolCallLength, _>(&mut object)?.0;
                 }
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::http1::{
-    BodyFraming, BodyReader, FieldSpace, Http1Error, RequestHead, ResponseHead,
+    BodyFraming, BodyReader, FieldStorage, Http1Error, RequestHead, ResponseHead,
 };
 
 use crate::shared::frame_trace::{DirectionTrace, unreadable_line};
@@ -49,7 +49,7 @@ impl Tracer for HeadTracer {
                 let has_moved = taken > 0 || line.is_some();
                 return Ok::<_, Http1Error>(has_moved.then_some((taken, line)));
             }
-            let mut space = FieldSpace::new();
+            let mut space = FieldStorage::new();
             let (size, framing, line) = match direction {
                 Direction::Sent => match RequestHead::parse(rest, MAX_HEAD_BYTES, &mut space)? {
                     None => return Ok(None),
@@ -92,7 +92,7 @@ fn format_head<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8
     fields.fold(first, |line, (name, value)| {
         let lower = name.to_ascii_lowercase();
         if SHOWN_FIELDS.contains(&&*lower) {
-            format!("{line}, {lower}: {}", super::checks::printable(value))
+            format!("{line}, {lower}: {}", super::checks::to_printable(value))
         } else {
             format!("{line}, {lower}")
         }

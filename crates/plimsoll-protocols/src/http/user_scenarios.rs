@@ -5,13 +5,13 @@ use std::time::Duration;
 use plimsoll_model::rows::template::{self, Template};
 use plimsoll_model::spec::Problems;
 
-use super::answers::parse_event_match;
 use super::call::{ConversationPlan, EventFormat, FrameAnswer, FrameCall, VaryingBody};
 use super::llm_api::LlmApi;
-use super::payload::{BodySource, Payload, TemplateContext, has_message, load_payload};
+use super::payload::{BodySource, Payload, TemplateContext, has_message_field, load_payload};
+use super::response_settings::parse_event_match;
 use super::section::{ConversationSpec, FrameSpec, HttpSpec};
 
-const MAX_CALLS: u32 = 1_000_000;
+const MAX_CALLS_PER_USER: u32 = 1_000_000;
 
 /// Resolves the conversations of users with a model, with pauses between turns.
 pub(super) fn resolve_conversation(
@@ -22,9 +22,9 @@ pub(super) fn resolve_conversation(
 ) -> Option<Box<ConversationPlan>> {
     const CONVERSATION_KEY: &str = "call.http.conversation";
     let turns = match talk.turns {
-        Some(turns @ 1..=MAX_CALLS) => turns,
+        Some(turns @ 1..=MAX_CALLS_PER_USER) => turns,
         _ => {
-            let text = format!("the turns of a conversation: use 1 to {MAX_CALLS}");
+            let text = format!("the turns of a conversation: use 1 to {MAX_CALLS_PER_USER}");
             problems.add(format!("{CONVERSATION_KEY}.turns"), text);
             return None;
         }
@@ -34,7 +34,7 @@ pub(super) fn resolve_conversation(
         let key = format!("{CONVERSATION_KEY}.follow_ups.{nth}");
         let parsed = Template::parse(text, texts.slots, texts.scope);
         let template = problems.ok_or_report(&key, parsed)?;
-        if has_message(&template) {
+        if has_message_field(&template) {
             problems.add(&key, "{{message}}: not supported in a turn");
         }
         texts.uses_rows |= template::uses_rows(text);

@@ -13,7 +13,7 @@ use crate::interface::protocol_module::{
     EnvLookup, ProtocolCommand, UsageError, split_text_or_file,
 };
 
-/// Load-test a WebSocket service: sent frames, and the time until the messages that answer them.
+/// Load-test a WebSocket service: send frames, and measure the time until the messages that answer them.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -31,8 +31,9 @@ pub struct WsFlags {
     #[arg(short = 'd', long = "data", value_name = "FRAME")]
     body: Option<String>,
 
-    /// A TOML file of `[[frames]]` that each user sends in place of --data, over its own socket, one answer after
-    /// another. Keys: body or body_file, binary, answer, until, expect and pace; --think is the default of pace.
+    /// A TOML file of `[[frames]]` that each user sends in place of --data, over its own socket, each frame once the
+    /// previous one is answered. Keys: body or body_file, binary, answer, until, expect and pace; --think is the
+    /// default of pace.
     #[arg(
         id = "websocket.script",
         long = "script",
@@ -45,8 +46,8 @@ pub struct WsFlags {
     #[arg(id = "websocket.binary", long = "binary")]
     binary: bool,
 
-    /// A frame that is sent once on each socket, before its first call; it may have fields, which get the number of the
-    /// socket.
+    /// A frame that is sent once on each socket, before its first call; it may contain template fields, which are
+    /// filled in with the socket's number.
     #[arg(long, value_name = "FRAME")]
     greeting: Option<String>,
 
@@ -88,7 +89,7 @@ pub struct WsFlags {
     #[arg(long, value_name = "TIME")]
     stream_duration: Option<Period>,
 
-    /// A message that reports an error, written in the same way [default: none].
+    /// A message that reports an error: its whole text, or contains:TEXT [default: none].
     #[arg(long = "error", value_name = "MESSAGE")]
     stream_error: Option<String>,
 
@@ -134,14 +135,15 @@ impl ProtocolCommand for WsFlags {
                 welcome: self.welcome,
                 binary: self.binary.then_some(true),
                 greeting: self.greeting,
-                script: self.script.as_deref().map(script).transpose()?,
+                script: self.script.as_deref().map(read_script).transpose()?,
             }),
             ..HttpSpec::default()
         })
     }
 }
 
-/// Converts the subprotocols in flags. A secret name is written as `$NAME`, and taken from the environment.
+/// Converts the subprotocols in flags. A subprotocol that is secret is written as `$NAME` and read from the
+/// environment.
 fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
     let one = |typed: &String| MetadataSpec::from_flag(typed);
     match typed {
@@ -152,7 +154,7 @@ fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
 }
 
 /// Reads a script of frames from a file.
-fn script(path: &Path) -> Result<Vec<FrameSpec>, UsageError> {
+fn read_script(path: &Path) -> Result<Vec<FrameSpec>, UsageError> {
     let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
     read.and_then(|text| FrameSpec::parse_script(&text))
         .map_err(|why| {

@@ -6,14 +6,14 @@ use plimsoll_model::Outcome;
 use plimsoll_wire::http2::{ControlEvent, ErrorCode, FrameHeader, Violation, setting};
 
 use super::streams::CallStreamState;
-use super::text::printable;
+use super::text::to_printable;
 use super::{Connection, DriverEffects, StreamCalls};
 
 /// The outcome if the server uses another protocol, or another version of HTTP.
 pub(crate) const NOT_HTTP2: Outcome = Outcome::coded("NOT_HTTP2");
 
 /// The maximum length of the excerpt from the first line of a peer that does not use HTTP/2, in bytes.
-const MAX_SHOWN_BYTES: usize = 80;
+const MAX_EXCERPT_BYTES: usize = 80;
 
 impl<C: StreamCalls> Connection<C> {
     #[inline(never)]
@@ -59,7 +59,7 @@ impl<C: StreamCalls> Connection<C> {
             }
         }
         let detail = format!("RST_STREAM with {code}");
-        let outcome = C::reset_outcome(code);
+        let outcome = C::outcome_from_reset(code);
         let before = events.len();
         self.end_call(
             id,
@@ -69,7 +69,7 @@ impl<C: StreamCalls> Connection<C> {
             events,
         );
         if code == ErrorCode::REFUSED_STREAM {
-            mark_unprocessed(&mut events[before..]);
+            mark_calls_unprocessed(&mut events[before..]);
         }
     }
 
@@ -97,12 +97,12 @@ impl<C: StreamCalls> Connection<C> {
                 events,
             );
         }
-        mark_unprocessed(&mut events[before..]);
+        mark_calls_unprocessed(&mut events[before..]);
         if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
             let message = if debug.is_empty() {
                 String::new()
             } else {
-                format!(", {}", printable(debug))
+                format!(", {}", to_printable(debug))
             };
             self.report_detail(
                 Outcome::Goaway,
@@ -120,7 +120,7 @@ impl<C: StreamCalls> Connection<C> {
         violation: Violation,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        let violation = self.http2.check_scope(violation)?;
+        let violation = self.http2.check_violation_scope(violation)?;
         let id = violation.stream;
         match self.streams.get(id).map(|stream| stream.state) {
             Some(CallStreamState::Open) => {
@@ -133,10 +133,10 @@ impl<C: StreamCalls> Connection<C> {
                     CallStreamState::Abandoned,
                     to.events,
                 );
-                self.reset(id, violation.code, CallStreamState::Abandoned, to.out);
+                self.reset_stream(id, violation.code, CallStreamState::Abandoned, to.out);
             }
             Some(CallStreamState::ResetByPeer) => {
-                self.reset(id, violation.code, CallStreamState::Abandoned, to.out)
+                self.reset_stream(id, violation.code, CallStreamState::Abandoned, to.out)
             }
             _ => {}
         }
@@ -147,8 +147,8 @@ impl<C: StreamCalls> Connection<C> {
     /// understand it (RFC 9113, 3.4).
     #[cold]
     pub(super) fn check_first_bytes(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
-        let mut start = self.http2.partial().to_vec();
-        start.extend_from_slice(&input[..input.len().min(MAX_SHOWN_BYTES)]);
+        let mut start = self.http2.partial_frame().to_vec();
+        start.extend_from_slice(&input[..input.len().min(MAX_EXCERPT_BYTES)]);
         // A short line of text may be incomplete, so the error waits for more bytes. Other bytes, such as a TLS alert,
         // cause the error at once.
         let is_whole = start.len() >= FrameHeader::LEN
@@ -165,7 +165,11 @@ impl<C: StreamCalls> Connection<C> {
 
     /// Sends GOAWAY to a server that violated the protocol, and returns the error to report.
     #[cold]
-    pub(super) fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
+    pub(super) fn fail_connection(
+        &mut self,
+        violation: &Violation,
+        out: &mut Vec<u8>,
+    ) -> ProtocolError {
         self.http2.close_with_error(violation, out);
         ProtocolError {
             // ENHANCE_YOUR_CALM is used only for header blocks over the limit.
@@ -180,7 +184,7 @@ impl<C: StreamCalls> Connection<C> {
 
 /// Marks the calls that `events` end as not processed by the server, so that they may be retried (RFC 9113,
 /// 8.7).
-fn mark_unprocessed(events: &mut [Event]) {
+fn mark_calls_unprocessed(events: &mut [Event]) {
     for event in events {
         if let Event::Done(done) = event {
             *event = Event::Unprocessed(*done);
@@ -189,7 +193,7 @@ fn mark_unprocessed(events: &mut [Event]) {
 }
 
 #[cold]
-pub(crate) fn closed_error(when: &str) -> ProtocolError {
+pub(crate) fn connection_closed_error(when: &str) -> ProtocolError {
     let detail = format!("the server closed the connection {when}");
     ProtocolError {
         outcome: Outcome::ConnectionClosed,
@@ -204,7 +208,7 @@ pub(crate) fn other_protocol_error(start: &[u8]) -> Option<ProtocolError> {
             .split(|b| matches!(b, b'\r' | b'\n'))
             .next()
             .unwrap_or_default();
-        printable(&line[..line.len().min(MAX_SHOWN_BYTES)])
+        to_printable(&line[..line.len().min(MAX_EXCERPT_BYTES)])
     };
     let detail = match start {
         [b'H', b'T', b'T', b'P', b'/', ..] => {

@@ -2,7 +2,8 @@
 //! as literals that change no dynamic table (RFC 7541, 6.2.2), so that the rest of the block stays constant.
 
 use plimsoll_model::rows::template::{
-    MAX_TAKEN_BYTES, MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
+    MAX_CAPTURED_VALUE_BYTES, MetadataField, RenderContext, Template, TraceIds, VariationSettings,
+    trace_ids,
 };
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD_BYTES, begin_literal, prefix_with_length};
 
@@ -31,7 +32,7 @@ impl RequestBlock {
     }
 
     /// Creates a block from encoded fields, all of which are written before the varying fields.
-    pub(crate) fn pseudo_only(bytes: Vec<u8>) -> RequestBlock {
+    pub(crate) fn from_encoded(bytes: Vec<u8>) -> RequestBlock {
         RequestBlock {
             pseudo_end: bytes.len(),
             bytes: bytes.into(),
@@ -54,7 +55,7 @@ type PseudoField = (&'static str, Box<[u8]>, Template);
 /// The prepared varying header fields of calls.
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
-    variation: Variation,
+    variation: VariationSettings,
     /// The pseudo-header fields that vary: `:method`, `:path` or both.
     pseudo: Box<[PseudoField]>,
     /// The varying regular fields, each with its encoded name.
@@ -64,7 +65,7 @@ pub(crate) struct VaryingFields {
 impl VaryingFields {
     /// Prepares the varying fields; returns `None` if no field varies.
     pub(crate) fn new(
-        variation: &Variation,
+        variation: &VariationSettings,
         (method, path): (Option<&Template>, Option<&Template>),
         fields: &[MetadataField],
     ) -> Option<VaryingFields> {
@@ -90,7 +91,7 @@ impl VaryingFields {
 
     /// Returns the render context of call `number`. `unix_ns`: the time in nanoseconds since 1970.
     #[inline]
-    pub(crate) fn moment(&self, number: u64, unix_ns: u64) -> RenderContext<'_> {
+    pub(crate) fn render_context(&self, number: u64, unix_ns: u64) -> RenderContext<'_> {
         self.variation.render_context(number, 0, unix_ns)
     }
 
@@ -122,11 +123,11 @@ impl VaryingFields {
 
     /// Returns the maximum size of the fields in a header list in bytes, as counted by RFC 9113, 6.5.2. Values taken
     /// from responses are not counted, since their size is known only during the run.
-    pub(crate) fn max_list_bytes(&self) -> usize {
+    pub(crate) fn max_header_list_bytes(&self) -> usize {
         let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD_BYTES;
         let fields = self.fields.iter();
         let sizes = fields.map(|(_, field)| {
-            let taken = field.template.taken_indices().count() * MAX_TAKEN_BYTES;
+            let taken = field.template.captured_indices().count() * MAX_CAPTURED_VALUE_BYTES;
             size(&field.name, field.max_bytes().saturating_sub(taken))
         });
         let pseudo = self.pseudo.iter();
@@ -170,7 +171,7 @@ mod tests {
                 template: parse(typed),
             })
             .collect();
-        let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
+        let variation = VariationSettings::new(1, 1, 0, RowOrder::RoundRobin);
         VaryingFields::new(&variation, (None, Some(&path)), &fields).unwrap()
     }
 
@@ -184,7 +185,7 @@ mod tests {
                 RequestBlock::encode(&[(":method", "GET"), ("te", "trailers")], |fields| {
                     Encoder::encode_plain(fields.iter().copied())
                 });
-            fields.write(&constant, &fields.moment(7, 0), &mut block);
+            fields.write(&constant, &fields.render_context(7, 0), &mut block);
             let mut decoded = Vec::new();
             let mut decoder = Decoder::new(4_096, 1 << 20);
             decoder
@@ -201,7 +202,7 @@ mod tests {
                 (b"b".to_vec(), b"0".to_vec()),
             ];
             assert_eq!(decoded, expected);
-            assert!(fields.max_list_bytes() >= length + 4 + 64);
+            assert!(fields.max_header_list_bytes() >= length + 4 + 64);
         }
     }
 
@@ -210,7 +211,7 @@ mod tests {
         let fields = fields(&[("id-bin", "{{uuid}}")]);
         let mut block = Vec::new();
         let constant = RequestBlock::encode(&[], |_| Vec::new());
-        fields.write(&constant, &fields.moment(0, 0), &mut block);
+        fields.write(&constant, &fields.render_context(0, 0), &mut block);
         let value = &block[block.len() - 22..];
         assert!(
             value

@@ -3,7 +3,7 @@
 //! Invariants: every call that was started and not cancelled ends in exactly one [`Event::Done`]; nothing is sent
 //! beyond the server's windows, its frame size and its stream limit; a connection buffers nothing but a partial
 //! frame and a partial header block. The rules of a connection are in [`plimsoll_wire::http2`], and the protocol
-//! decides what a response means; this module tracks the calls: `starting` sends requests, `receiving` handles
+//! decides what a response means; this module tracks the calls: `call_start` sends requests, `receiving` handles
 //! frames on streams, `control` all other frames. The worker's event loop calls it through [`Driver`].
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream ids filled in. Nothing
@@ -11,14 +11,14 @@
 //!
 //! This file is long because frames of all kinds change the same table of calls.
 
+mod block_cache;
+mod call_start;
 mod control;
 mod fields;
-mod max_head;
-mod memo;
+mod header_list_limit;
 mod receiving;
 mod request;
-mod rules;
-mod starting;
+mod response_rules;
 mod streams;
 mod text;
 mod trace;
@@ -35,17 +35,17 @@ use plimsoll_wire::http2::{
     setting,
 };
 
-pub(crate) use self::control::{NOT_HTTP2, closed_error, other_protocol_error};
+pub(crate) use self::block_cache::{BlockCache, bytes_equal};
+pub(crate) use self::control::{NOT_HTTP2, connection_closed_error, other_protocol_error};
 pub(crate) use self::fields::{VaryingFields, put_literal};
-pub(crate) use self::max_head::{DEFAULT_MAX_HEAD, resolve_max_head};
-pub(crate) use self::memo::{BlockMemo, bytes_equal};
-pub(crate) use self::receiving::lost_compression;
+pub(crate) use self::header_list_limit::{DEFAULT_MAX_HEAD, resolve_max_head};
+pub(crate) use self::receiving::compression_violation;
 pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_offsets};
-pub(crate) use self::rules::{
+pub(crate) use self::response_rules::{
     ResponseFieldChecks, find_length_violation, parse_content_length, parse_number,
 };
 pub(crate) use self::streams::{CallStream, CallStreamState, CallStreams, NO_CALL, NO_SLOT};
-pub(crate) use self::text::{printable, printable_lines};
+pub(crate) use self::text::{to_printable, to_printable_lines};
 pub use self::trace::Http2FrameTracer;
 use crate::shared::detail_budget::DetailBudget;
 
@@ -53,7 +53,7 @@ use crate::shared::detail_budget::DetailBudget;
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
 
 /// Received bytes after which the connection's window is replenished: a quarter of the window.
-pub(crate) const WINDOW_STEP: u32 = 1 << 29;
+pub(crate) const WINDOW_REPLENISH_BYTES: u32 = 1 << 29;
 
 /// The effects of received frames: bytes to send and events to report, with the current time.
 #[derive(Debug)]
@@ -83,21 +83,21 @@ pub trait StreamCalls: Debug + Sized {
 
     /// Returns the header block of a call that was due `waited` ago, if the protocol sends the remaining
     /// time.
-    fn block_with_time_left(&self, _waited: Duration) -> Option<Vec<u8>> {
+    fn header_block_with_timeout(&self, _waited: Duration) -> Option<Vec<u8>> {
         None
     }
 
-    /// Whether each call may have its own header fields ([`StreamCalls::write_own_fields`]).
-    const HAS_OWN_FIELDS: bool = false;
+    /// Whether each call may have its own header fields ([`StreamCalls::write_per_call_fields`]).
+    const HAS_PER_CALL_FIELDS: bool = false;
 
     /// Prepares the request of call `number`. Called only if requests vary.
     fn prepare(&mut self, _number: u64, _now: Time) {}
 
     /// Appends the header fields that belong only to the prepared call.
-    fn write_own_fields(&self, _block: &mut Vec<u8>) {}
+    fn write_per_call_fields(&self, _block: &mut Vec<u8>) {}
 
-    /// Returns the values taken from earlier responses, for the varying fields of the prepared call.
-    fn taken_values(&self) -> &[Option<Box<[u8]>>] {
+    /// Returns the values captured from earlier responses, for the varying fields of the prepared call.
+    fn captured_values(&self) -> &[Option<Box<[u8]>>] {
         &[]
     }
 
@@ -105,7 +105,7 @@ pub trait StreamCalls: Debug + Sized {
     fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>);
 
     /// Starts sending a streamed body, after the call's HEADERS were written.
-    fn begin_stream(
+    fn start_streamed_body(
         _connection: &mut Connection<Self>,
         _id: u32,
         _number: u64,
@@ -114,7 +114,7 @@ pub trait StreamCalls: Debug + Sized {
     ) {
     }
 
-    /// Sends the bodies of blocked streams in place of [`Connection::send_blocked`], if bodies are streamed.
+    /// Sends the bodies of blocked streams in place of [`Connection::send_blocked_bodies`], if bodies are streamed.
     fn send_blocked_streams(_connection: &mut Connection<Self>, _out: &mut Vec<u8>) {}
 
     /// Handles complete responses at the front of `input`, and returns the bytes after them.
@@ -147,7 +147,7 @@ pub trait StreamCalls: Debug + Sized {
     ) -> Result<(), Violation>;
 
     /// Reports the end of a stream's call.
-    fn report_done(
+    fn report_call_end(
         &mut self,
         stream: &CallStream<Self::Answer>,
         outcome: Outcome,
@@ -155,41 +155,41 @@ pub trait StreamCalls: Debug + Sized {
     );
 
     /// Releases the state of a stream whose call has ended.
-    fn forget(&mut self, stream: &mut CallStream<Self::Answer>);
+    fn release_stream(&mut self, stream: &mut CallStream<Self::Answer>);
 
     /// Releases the state of all streams.
-    fn forget_all(&mut self);
+    fn release_all_streams(&mut self);
 
     fn call_progress(&self, stream: &CallStream<Self::Answer>) -> CallProgress;
 
     /// Returns the outcome of a call whose stream the server has reset with this code.
-    fn reset_outcome(code: ErrorCode) -> Outcome;
+    fn outcome_from_reset(code: ErrorCode) -> Outcome;
 
     /// See [`Driver::prefetch`].
     #[inline]
     fn prefetch(&self) {}
 
     /// Returns the limit of a response's header list in bytes, as counted by RFC 9113, 6.5.2.
-    fn max_head(&self) -> u32 {
+    fn max_header_list_bytes(&self) -> u32 {
         http2::MAX_HEADER_LIST_BYTES
     }
 
-    /// See [`Driver::is_cheap_to_receive`].
-    fn is_cheap_to_receive(&self) -> bool;
+    /// See [`Driver::has_negligible_receive_time`].
+    fn has_negligible_receive_time(&self) -> bool;
 
     /// Sets the current time for the following calls.
-    fn note_time(&mut self, _now: Time) {}
+    fn set_current_time(&mut self, _now: Time) {}
 
-    /// See [`Driver::deadline`].
-    fn deadline(&self) -> Option<Time> {
+    /// See [`Driver::next_timer`].
+    fn next_timer(&self) -> Option<Time> {
         None
     }
 
-    /// See [`Driver::expire`].
-    fn expire(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
+    /// See [`Driver::on_timer`].
+    fn on_timer(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
 
-    /// See [`Driver::end_unbounded_calls`].
-    fn end_with_load(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
+    /// See [`Driver::end_open_ended_calls`].
+    fn on_load_end(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
 
     /// Returns the bytes on the heap.
     fn heap_bytes(&self) -> usize;
@@ -245,7 +245,7 @@ impl<C: StreamCalls> Connection<C> {
             + self.bodies.values().map(|body| body.len()).sum::<usize>()
     }
 
-    pub(crate) fn reset(
+    pub(crate) fn reset_stream(
         &mut self,
         id: u32,
         code: ErrorCode,
@@ -259,8 +259,8 @@ impl<C: StreamCalls> Connection<C> {
 
 impl<C: StreamCalls> Driver for Connection<C> {
     fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
-        let max_head = self.calls.max_head();
-        self.http2.set_max_header_block(max_head);
+        let max_head = self.calls.max_header_list_bytes();
+        self.http2.set_max_header_block_bytes(max_head);
         let settings = [
             (setting::ENABLE_PUSH, 0),
             (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW_BYTES),
@@ -271,12 +271,12 @@ impl<C: StreamCalls> Driver for Connection<C> {
 
     #[inline]
     fn prefetch(&self) {
-        self.streams.prefetch(self.http2.next_id());
+        self.streams.prefetch(self.http2.next_stream_id());
         self.calls.prefetch();
     }
 
-    fn is_cheap_to_receive(&self) -> bool {
-        self.calls.is_cheap_to_receive()
+    fn has_negligible_receive_time(&self) -> bool {
+        self.calls.has_negligible_receive_time()
     }
 
     fn is_ready(&self) -> bool {
@@ -289,11 +289,11 @@ impl<C: StreamCalls> Driver for Connection<C> {
             return 0;
         }
         let left = (self.http2.max_streams()).saturating_sub(self.streams.open_count());
-        left.min(self.http2.ids_left()) as usize
+        left.min(self.http2.stream_ids_left()) as usize
     }
 
     fn is_draining(&self) -> bool {
-        self.http2.stage() >= ConnectionStage::Draining || self.http2.ids_left() == 0
+        self.http2.stage() >= ConnectionStage::Draining || self.http2.stream_ids_left() == 0
     }
 
     #[inline]
@@ -304,7 +304,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
         // The window is at most MAX_WINDOW_BYTES, which fits.
         let stream_window = self.http2.initial_window() as i32;
         let window = self.http2.send_window().min(stream_window as u32);
-        if request.window_needed > window || !self.peer_table.is_steady() {
+        if request.window_needed > window || !self.peer_table.can_send_steady_block() {
             return self.start_slow_path(call, number, now, out);
         }
         let id = self.http2.allocate_stream_id();
@@ -312,7 +312,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
         self.streams
             .insert(id, call, stream_window - body as i32, body, 0);
         let start = out.len();
-        out.extend_from_slice(&request.steady);
+        out.extend_from_slice(&request.indexed_frames);
         let written = &mut out[start..];
         for &place in &request.id_offsets {
             written[place as usize..][..4].copy_from_slice(&id.to_be_bytes());
@@ -333,46 +333,46 @@ impl<C: StreamCalls> Driver for Connection<C> {
     }
 
     fn cancel(&mut self, call: CallId, _now: Time, out: &mut Vec<u8>) {
-        if let Some(id) = self.streams.find_call(call, self.http2.next_id()) {
+        if let Some(id) = self.streams.find_call(call, self.http2.next_stream_id()) {
             if let Some(stream) = self.streams.find(id) {
-                self.calls.forget(stream);
+                self.calls.release_stream(stream);
             }
-            self.reset(id, ErrorCode::CANCEL, CallStreamState::Cancelled, out);
+            self.reset_stream(id, ErrorCode::CANCEL, CallStreamState::Cancelled, out);
         }
     }
 
     fn call_progress(&self, call: CallId) -> CallProgress {
-        let id = self.streams.find_call(call, self.http2.next_id());
+        let id = self.streams.find_call(call, self.http2.next_stream_id());
         id.and_then(|id| self.streams.get(id))
             .map(|stream| self.calls.call_progress(stream))
             .unwrap_or_default()
     }
 
-    fn payload_bytes(&self) -> u64 {
+    fn appended_payload_bytes(&self) -> u64 {
         self.payload_bytes
     }
 
-    fn is_held_back(&self) -> bool {
+    fn has_held_back_messages(&self) -> bool {
         self.held_back
     }
 
     fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
         self.held_back = false;
-        self.calls.note_time(now);
-        self.send_blocked(out);
+        self.calls.set_current_time(now);
+        self.send_blocked_bodies(out);
     }
 
-    fn deadline(&self) -> Option<Time> {
-        self.calls.deadline()
+    fn next_timer(&self) -> Option<Time> {
+        self.calls.next_timer()
     }
 
-    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        self.calls.note_time(now);
-        C::expire(self, &mut DriverEffects { now, out, events });
+    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        self.calls.set_current_time(now);
+        C::on_timer(self, &mut DriverEffects { now, out, events });
     }
 
-    fn end_unbounded_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        C::end_with_load(self, &mut DriverEffects { now, out, events });
+    fn end_open_ended_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        C::on_load_end(self, &mut DriverEffects { now, out, events });
     }
 
     fn receive(
@@ -391,15 +391,15 @@ impl<C: StreamCalls> Driver for Connection<C> {
         if self.http2.stage() == ConnectionStage::Greeting {
             self.check_first_bytes(bytes)?;
         }
-        self.calls.note_time(now);
+        self.calls.set_current_time(now);
         let received = self.receive_frames(bytes, &mut DriverEffects { now, out, events });
         if let Err(violation) = received {
-            return Err(self.fail(&violation, out));
+            return Err(self.fail_connection(&violation, out));
         }
         if self.windows_opened {
             self.windows_opened = false;
             if !self.blocked.is_empty() {
-                self.send_blocked(out);
+                self.send_blocked_bodies(out);
             }
         }
         self.http2.release_whole_window(out);
@@ -407,34 +407,38 @@ impl<C: StreamCalls> Driver for Connection<C> {
     }
 
     fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        let other = other_protocol_error(self.http2.partial());
+        let other = other_protocol_error(self.http2.partial_frame());
         let is_whole = self.http2.is_between_frames();
         let stage = self.http2.close();
         if stage == ConnectionStage::Greeting {
-            return Err(other.unwrap_or_else(|| closed_error("before the server's SETTINGS")));
+            return Err(
+                other.unwrap_or_else(|| connection_closed_error("before the server's SETTINGS"))
+            );
         }
         if !is_whole {
-            return Err(closed_error("in the middle of a frame"));
+            return Err(connection_closed_error("in the middle of a frame"));
         }
         let streams = self.streams.iter_open();
         match streams.filter(|stream| stream.call != NO_CALL).count() {
-            0 if stage == ConnectionStage::Draining && self.http2.next_id() == 1 => {
+            0 if stage == ConnectionStage::Draining && self.http2.next_stream_id() == 1 => {
                 Err(ProtocolError {
                     outcome: Outcome::Goaway,
                     detail: "the server went away before the connection's first call".to_owned(),
                 })
             }
             0 => Ok(()),
-            open => Err(closed_error(&format!("with {open} calls in flight"))),
+            open => Err(connection_closed_error(&format!(
+                "with {open} calls in flight"
+            ))),
         }
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.http2.close();
         for stream in self.streams.iter_open() {
-            self.calls.report_done(stream, outcome, events);
+            self.calls.report_call_end(stream, outcome, events);
         }
-        self.calls.forget_all();
+        self.calls.release_all_streams();
         self.streams = CallStreams::default();
         self.blocked = Vec::new();
         self.held_back = false;

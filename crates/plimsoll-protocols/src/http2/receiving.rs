@@ -4,8 +4,8 @@ use plimsoll_engine::driver::Event;
 use plimsoll_model::Outcome;
 use plimsoll_wire::hpack::HpackError;
 use plimsoll_wire::http2::{
-    self, DEFAULT_MAX_FRAME_BYTES, ErrorCode, FrameHeader, StreamClosure, StreamPayload, Violation,
-    flags, kind,
+    self, DEFAULT_MAX_FRAME_BYTES, ErrorCode, FrameHeader, StreamCloseCause, StreamPayload,
+    Violation, flags, kind,
 };
 
 use super::streams::{CallStreamState, NO_CALL};
@@ -18,7 +18,7 @@ impl<C: StreamCalls> Connection<C> {
         mut input: &[u8],
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        let mended = self.http2.take_reassembled(&mut input)?;
+        let mended = self.http2.take_reassembled_frame(&mut input)?;
         if let Some(frame) = &mended {
             http2::for_each_frame(frame, DEFAULT_MAX_FRAME_BYTES, |head, payload| {
                 self.handle_reassembled_frame(head, payload, to)
@@ -32,7 +32,7 @@ impl<C: StreamCalls> Connection<C> {
             };
             self.handle_frame(head, payload, to)?;
         }
-        self.http2.keep_partial(input, mended);
+        self.http2.store_partial_frame(input, mended);
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl<C: StreamCalls> Connection<C> {
     #[inline]
     pub(crate) fn stop_sending(&mut self, id: u32, unsent: u32, out: &mut Vec<u8>) {
         if unsent > 0 {
-            self.reset(id, ErrorCode::NO_ERROR, CallStreamState::Ended, out);
+            self.reset_stream(id, ErrorCode::NO_ERROR, CallStreamState::Ended, out);
         }
     }
 
@@ -104,7 +104,7 @@ impl<C: StreamCalls> Connection<C> {
             self.stop_sending(id, unsent, to.out);
         } else {
             self.end_call(id, outcome, detail, CallStreamState::Abandoned, to.events);
-            self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
+            self.reset_stream(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         }
     }
 
@@ -122,8 +122,8 @@ impl<C: StreamCalls> Connection<C> {
             return 0;
         };
         let (unsent, is_over) = (stream.unsent, stream.call == NO_CALL);
-        self.calls.report_done(stream, outcome, events);
-        self.calls.forget(stream);
+        self.calls.report_call_end(stream, outcome, events);
+        self.calls.release_stream(stream);
         self.streams.close(id, state);
         if let Some(text) = detail.filter(|_| !is_over) {
             self.report_detail(outcome, text, events);
@@ -160,10 +160,10 @@ impl<C: StreamCalls> Connection<C> {
                 }
                 return Ok(());
             }
-            Some(CallStreamState::Open | CallStreamState::Abandoned) => StreamClosure::Reset,
-            Some(CallStreamState::ResetByPeer) => StreamClosure::ResetByPeer,
-            Some(CallStreamState::Ended) => StreamClosure::Ended,
-            None => StreamClosure::Forgotten,
+            Some(CallStreamState::Open | CallStreamState::Abandoned) => StreamCloseCause::Reset,
+            Some(CallStreamState::ResetByPeer) => StreamCloseCause::ResetByPeer,
+            Some(CallStreamState::Ended) => StreamCloseCause::Ended,
+            None => StreamCloseCause::Forgotten,
         };
         self.http2.check_closed_stream(piece.stream, what, closed)
     }
@@ -171,6 +171,6 @@ impl<C: StreamCalls> Connection<C> {
 
 /// Returns the connection error for a header block that can't be decoded (RFC 9113, 4.3).
 #[cold]
-pub(crate) fn lost_compression(error: HpackError) -> Violation {
+pub(crate) fn compression_violation(error: HpackError) -> Violation {
     Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string())
 }

@@ -23,8 +23,8 @@ pub(crate) enum BodyKind {
 pub struct RequestTemplate {
     /// A complete request without its stream ids: HEADERS that consist of table indices, and DATA. Only HEADERS if
     /// bodies vary.
-    pub(crate) steady: Box<[u8]>,
-    /// The offsets of the stream ids in [`RequestTemplate::steady`], in bytes.
+    pub(crate) indexed_frames: Box<[u8]>,
+    /// The offsets of the stream ids in [`RequestTemplate::indexed_frames`], in bytes.
     pub(crate) id_offsets: Box<[u32]>,
     pub(crate) first_block: RequestBlock,
     pub(crate) steady_block: RequestBlock,
@@ -59,14 +59,14 @@ impl RequestTemplate {
         let is_bodiless = bodies == BodyKind::Same && body.is_empty();
 
         let constant_body = (bodies == BodyKind::Same).then_some(&*body);
-        let steady = steady_frames(&steady_block, constant_body, is_bodiless);
+        let steady = build_indexed_frames(&steady_block, constant_body, is_bodiless);
         RequestTemplate {
             window_needed: match (bodies, &varying_fields) {
                 (BodyKind::Same, None) => body.len() as u32,
                 _ => u32::MAX,
             },
             id_offsets: stream_id_offsets(&steady),
-            steady: steady.into(),
+            indexed_frames: steady.into(),
             first_block,
             steady_block,
             plain_block,
@@ -84,13 +84,13 @@ impl RequestTemplate {
     #[must_use]
     pub(crate) fn without_dynamic_table(self) -> RequestTemplate {
         let constant_body = (self.body_kind == BodyKind::Same).then_some(&*self.body);
-        let steady = steady_frames(&self.plain_block, constant_body, self.is_bodiless);
+        let steady = build_indexed_frames(&self.plain_block, constant_body, self.is_bodiless);
         RequestTemplate {
             first_block: self.plain_block.clone(),
             steady_block: self.plain_block.clone(),
             table_needed: 0,
             id_offsets: stream_id_offsets(&steady),
-            steady: steady.into(),
+            indexed_frames: steady.into(),
             ..self
         }
     }
@@ -108,7 +108,7 @@ impl RequestTemplate {
 }
 
 /// Returns the frames of a request without its stream ids: HEADERS, and DATA if all calls send the same `body`.
-fn steady_frames(block: &RequestBlock, body: Option<&[u8]>, is_bodiless: bool) -> Vec<u8> {
+fn build_indexed_frames(block: &RequestBlock, body: Option<&[u8]>, is_bodiless: bool) -> Vec<u8> {
     let size = block.bytes().len() + body.map_or(0, <[u8]>::len) + 32;
     let mut frames = Vec::with_capacity(size);
     write::header_block(&mut frames, 0, block.bytes(), EndStream(is_bodiless));

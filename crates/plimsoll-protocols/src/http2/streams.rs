@@ -77,7 +77,7 @@ impl<A: ResponseState> CallStream<A> {
     }
 
     /// Returns true if the stream's slot in the ring may be reused.
-    fn is_over(&self) -> bool {
+    fn is_reusable(&self) -> bool {
         !matches!(
             self.state,
             CallStreamState::Open | CallStreamState::Cancelled
@@ -164,9 +164,9 @@ impl<A: ResponseState> CallStreams<A> {
         self.open_count += 1;
         let place = self.slot_index(id);
         match self.ring.get_mut(place) {
-            Some(slot) if slot.is_over() => slot.begin(id, call, send_window, size, unsent),
+            Some(slot) if slot.is_reusable() => slot.begin(id, call, send_window, size, unsent),
             _ => self
-                .free_slot(id)
+                .find_free_slot(id)
                 .begin(id, call, send_window, size, unsent),
         }
     }
@@ -237,21 +237,21 @@ impl<A: ResponseState> CallStreams<A> {
 
     /// Returns a slot for a new stream whose usual slot is in use.
     #[inline(never)]
-    fn free_slot(&mut self, id: u32) -> &mut CallStream<A> {
+    fn find_free_slot(&mut self, id: u32) -> &mut CallStream<A> {
         // With few streams in a large ring, the stream in the way is old and slow: growing would not help.
         let sparse =
             |streams: &CallStreams<A>| (streams.open_count as usize) * 4 < streams.ring.len();
         while self
             .ring
             .get(self.slot_index(id))
-            .is_none_or(|slot| !slot.is_over())
+            .is_none_or(|slot| !slot.is_reusable())
             && !sparse(self)
         {
             self.grow();
         }
         let place = self.slot_index(id);
         let old = self.ring[place];
-        if !old.is_over() {
+        if !old.is_reusable() {
             self.move_to_overflow(old);
             self.ring[place].slot = NO_SLOT;
         }
@@ -271,7 +271,7 @@ impl<A: ResponseState> CallStreams<A> {
 
     fn move_to_overflow(&mut self, old: CallStream<A>) {
         self.overflow.push(old);
-        self.forget_cancelled();
+        self.limit_cancelled_streams();
     }
 
     #[cold]
@@ -283,16 +283,16 @@ impl<A: ResponseState> CallStreams<A> {
         self.open_count -= u32::from(stream.state == CallStreamState::Open);
         stream.state = state;
         stream.unsent = 0;
-        if stream.is_over() {
+        if stream.is_reusable() {
             self.overflow.remove(place);
         } else {
-            self.forget_cancelled();
+            self.limit_cancelled_streams();
         }
     }
 
     /// Removes the oldest cancelled stream if the overflow list has too many of them, because some servers never
     /// respond to them.
-    fn forget_cancelled(&mut self) {
+    fn limit_cancelled_streams(&mut self) {
         let is_cancelled = |stream: &CallStream<A>| stream.state == CallStreamState::Cancelled;
         let count = self
             .overflow

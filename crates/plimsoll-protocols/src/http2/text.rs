@@ -5,13 +5,13 @@ const MAX_TEXT_BYTES: usize = 1024;
 
 /// Converts received bytes to one line of text without control characters, so that a terminal does not
 /// interpret them.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+pub(crate) fn to_printable(bytes: &[u8]) -> String {
     replace_unprintable(bytes, char::is_control)
 }
 
 /// Converts received bytes to text that may have several lines and tabs. A caller that prints it on one line
 /// has to escape line ends and tabs.
-pub(crate) fn printable_lines(bytes: &[u8]) -> String {
+pub(crate) fn to_printable_lines(bytes: &[u8]) -> String {
     replace_unprintable(bytes, |c| {
         c.is_control() && !matches!(c, '\t' | '\n' | '\r')
     })

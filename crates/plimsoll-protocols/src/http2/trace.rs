@@ -11,7 +11,7 @@ use plimsoll_wire::http2::{
     self, FrameHeader, HeaderBlock, Http2Frame, PREFACE, Violation, flags, kind, setting,
 };
 
-use super::text::printable;
+use super::text::to_printable;
 use crate::shared::frame_trace::DirectionTraces;
 
 /// The maximum size of a frame in the format of HTTP/2 (RFC 9113, 4.2). The driver enforces the limit that was
@@ -109,7 +109,7 @@ impl FieldTracer {
             } => {
                 line.push_str(&format!(
                     " last-stream={last_stream} {code} {}",
-                    printable(debug)
+                    to_printable(debug)
                 ));
             }
             Http2Frame::WindowUpdate { increment } => line.push_str(&format!(" +{increment}")),
@@ -149,11 +149,11 @@ impl FieldTracer {
 
     fn append_fields(&mut self, block: &[u8], line: &mut String) {
         let result = self.decoder.decode(block, |field| {
-            let name = printable(field.name);
+            let name = to_printable(field.name);
             let value = if field.sensitive || is_secret(&name) {
                 "<redacted>".to_owned()
             } else {
-                printable(field.value)
+                to_printable(field.value)
             };
             let _ = write!(line, " | {name}: {value}");
         });

@@ -44,7 +44,7 @@ impl RequestError {
     }
 
     /// Returns the error for a limit of 0 calls in flight per connection.
-    pub(crate) fn zero_in_flight() -> RequestError {
+    pub(crate) fn zero_in_flight_error() -> RequestError {
         RequestError::new("0 calls in flight send nothing: use 1 or more")
     }
 }

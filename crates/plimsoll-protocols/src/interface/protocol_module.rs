@@ -171,10 +171,10 @@ pub trait ProtocolModule: CallSection {
         String::new()
     }
 
-    /// Queries the server of `spec` for what the plan's resolver asks ([`spec::ResolveContext::answer_question`]), and
-    /// stores the answer in the question. Ignores questions of other protocols; returns an error if the server can't be
-    /// reached.
-    fn answer_query(
+    /// Queries the server of `spec` for what the plan's resolver asks
+    /// ([`spec::ResolveContext::answer_protocol_query`]), and stores the answer in the question. Ignores questions of
+    /// other protocols; returns an error if the server can't be reached.
+    fn query_server(
         _question: &mut dyn Any,
         _spec: &Spec,
         _proxy: Option<&ForwardProxy>,
@@ -207,7 +207,7 @@ pub trait ProtocolCommand: Args {
     /// Subcommands that query a server instead of loading it.
     const SERVER_QUERIES: &[QueryCommand] = &[];
     /// Keys of the section whose flags have other names, with those flags.
-    const KEY_FLAGS: &[(&str, &str)] = &[];
+    const RENAMED_KEY_FLAGS: &[(&str, &str)] = &[];
     /// Environment variables of other tools, with the variables of this program that they stand for.
     const VARIABLE_ALIASES: &[VariableAlias] = &[];
     /// Flags of other tools, with the equivalent flags of this command.
@@ -267,21 +267,21 @@ pub(crate) struct ProtocolVtable {
     pub(crate) foreign_format: Option<&'static ForeignFormat>,
     pub(crate) plan_sources: &'static [PlanSource],
     pub(crate) report_footer: fn(&Run) -> String,
-    pub(crate) answer_query:
+    pub(crate) query_server:
         fn(&mut dyn Any, &Spec, Option<&ForwardProxy>) -> Option<ServerUnreachable>,
     pub(crate) advice: fn(&Plan, Outcome) -> Option<&'static str>,
     pub(crate) folder: fn(&CallSpec) -> Option<LocalFolder>,
 }
 
 impl ProtocolVtable {
-    pub(crate) const fn of<P: ProtocolModule>() -> ProtocolVtable {
+    pub(crate) const fn new<P: ProtocolModule>() -> ProtocolVtable {
         ProtocolVtable {
             protocol: const { &spec::CallProtocol::new::<P>() },
             load: try_load::<P>,
             foreign_format: P::FOREIGN_FORMAT,
             plan_sources: P::PLAN_SOURCES,
             report_footer: P::report_footer,
-            answer_query: P::answer_query,
+            query_server: P::query_server,
             advice: |plan, outcome| P::connect_advice(plan.call.downcast_ref()?, outcome),
             folder: |call| call.get::<P>()?.local_folder(),
         }
@@ -324,12 +324,12 @@ pub struct CommandEntry {
 }
 
 impl CommandEntry {
-    pub(crate) const fn of<F: ProtocolCommand>() -> CommandEntry {
+    pub(crate) const fn new<F: ProtocolCommand>() -> CommandEntry {
         CommandEntry {
             name: F::COMMAND_NAME,
             target: F::TARGET_HELP,
             server_queries: F::SERVER_QUERIES,
-            keys: F::KEY_FLAGS,
+            keys: F::RENAMED_KEY_FLAGS,
             aliases: F::VARIABLE_ALIASES,
             synonyms: F::FLAG_SYNONYMS,
             foreign_tool: F::FOREIGN_TOOL,
@@ -393,7 +393,7 @@ impl CommandEntry {
 
     pub(crate) fn flags(&self) -> Vec<(String, String)> {
         let section = self.protocol.schemes.section;
-        key_flags(
+        pair_keys_with_flags(
             &format!("call.{section}"),
             (self.protocol.keys)(),
             self.keys,
@@ -405,7 +405,7 @@ impl CommandEntry {
 /// Returns each key of the section with the flag of `command` that sets it, longest key first. A flag's id is its key,
 /// prefixed with the section's name if another flag uses that id; the key `x_file` is set by `@FILE` in the flag of
 /// `x`. `known` lists all keys of the section. `named` lists the keys whose flags have other ids, with those flags.
-pub fn key_flags(
+pub fn pair_keys_with_flags(
     section: &str,
     known: &[&str],
     named: &[(&str, &str)],

@@ -76,7 +76,7 @@ pub struct QueryCommand {
 
 impl QueryCommand {
     #[cfg(all(feature = "schema", feature = "targets"))]
-    pub(crate) const fn of<Q: ServerQuery>() -> QueryCommand {
+    pub(crate) const fn new<Q: ServerQuery>() -> QueryCommand {
         QueryCommand {
             name: Q::COMMAND_NAME,
             flags: Q::augment_args,

@@ -7,7 +7,7 @@ use cookie::{Cookie, Expiration};
 
 /// Whether a connection uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkSecurity {
+pub enum ConnectionSecurity {
     /// Plaintext.
     Plain,
     /// TLS.
@@ -62,10 +62,10 @@ impl CookieJar {
 
     /// Returns the value of a request's `Cookie` field, or an empty string if no cookie matches. Cookies with longer
     /// paths come first (RFC 6265, 5.4).
-    pub(crate) fn cookie_header(&self, request_path: &str, security: LinkSecurity) -> String {
+    pub(crate) fn cookie_header(&self, request_path: &str, security: ConnectionSecurity) -> String {
         let mut matching: Vec<&StoredCookie> = (self.0.iter())
             .filter(|cookie| path_matches(request_path, &cookie.path))
-            .filter(|cookie| security == LinkSecurity::Tls || !cookie.is_secure)
+            .filter(|cookie| security == ConnectionSecurity::Tls || !cookie.is_secure)
             .collect();
         matching.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         let mut field = String::new();
@@ -81,7 +81,7 @@ impl CookieJar {
     }
 
     /// Returns the value of the cookie of this name that was set last.
-    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn cookie_value(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|cookie| *cookie.name == *name);
         found.map(|cookie| &*cookie.value)
     }
@@ -116,16 +116,22 @@ mod tests {
         jar.set(b"old=4; Expires=Thu, 01 Jan 1970 00:00:05 GMT", "/", 100);
         jar.set(b"no cookie", "/", 100);
         assert_eq!(
-            jar.cookie_header("/api/items", LinkSecurity::Plain),
+            jar.cookie_header("/api/items", ConnectionSecurity::Plain),
             "csrf=\"x y\"; sid=1"
         );
-        assert_eq!(jar.cookie_header("/apis", LinkSecurity::Plain), "sid=1");
-        assert_eq!(jar.cookie_header("/", LinkSecurity::Tls), "sid=1; tls=2");
+        assert_eq!(
+            jar.cookie_header("/apis", ConnectionSecurity::Plain),
+            "sid=1"
+        );
+        assert_eq!(
+            jar.cookie_header("/", ConnectionSecurity::Tls),
+            "sid=1; tls=2"
+        );
         jar.set(b"sid=9; Path=/", "/", 100);
-        assert_eq!(jar.value("sid"), Some("9"));
+        assert_eq!(jar.cookie_value("sid"), Some("9"));
         jar.set(b"sid=; Max-Age=-1; Path=/", "/", 100);
-        assert_eq!(jar.cookie_header("/", LinkSecurity::Plain), "");
-        assert_eq!(jar.value("sid"), None);
+        assert_eq!(jar.cookie_header("/", ConnectionSecurity::Plain), "");
+        assert_eq!(jar.cookie_value("sid"), None);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::plan::{MAX_PASSES, OnFailure};
-use super::step_spec::{FlowSpec, RepeatSpec, StepSpec};
+use super::plan::{MAX_WHILE_REPEATS, OnFailure};
+use super::step_spec::{RepeatSpec, StepControlSpec, StepSpec};
 
 const DEFAULT_ATTEMPTS: u32 = 3;
 const MAX_ATTEMPTS: u32 = 100;
@@ -16,14 +16,14 @@ pub(super) fn max_calls(steps: &[StepSpec]) -> u32 {
         let passes = match &flow.repeat {
             None => 1,
             Some(RepeatSpec::Times(times)) => *times,
-            Some(RepeatSpec::While(_)) => MAX_PASSES,
+            Some(RepeatSpec::While(_)) => MAX_WHILE_REPEATS,
         };
         passes.saturating_mul(max_attempts(flow))
     });
     calls.fold(0, u32::saturating_add).max(1)
 }
 
-fn max_attempts(flow: &FlowSpec) -> u32 {
+fn max_attempts(flow: &StepControlSpec) -> u32 {
     match flow.on_failure.as_deref() {
         Some("retry") => flow.attempts.unwrap_or(DEFAULT_ATTEMPTS),
         _ => 1,
@@ -34,7 +34,7 @@ fn max_attempts(flow: &FlowSpec) -> u32 {
 ///
 /// # Errors
 /// Returns a message with the valid values if the keys are invalid.
-pub(super) fn resolve_on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
+pub(super) fn resolve_on_failure(flow: &StepControlSpec) -> Result<OnFailure, String> {
     let is_for_retries = flow.attempts.is_some() || flow.backoff.is_some();
     match flow.on_failure.as_deref() {
         None | Some("end" | "continue") if is_for_retries => {

@@ -7,18 +7,18 @@ use plimsoll_model::rows::template::{FieldSource, MetadataField, TemplatePart};
 use plimsoll_model::spec::MetadataSpec;
 use toml::{Table, Value};
 
-use super::module;
 use super::plan::JourneyStep;
-use super::step_spec::{StepSpec, has_only_fields, step_field_name};
+use super::step_module;
+use super::step_spec::{StepSpec, has_only_template_fields, step_field_name};
 
 /// Marks the taken values that some step's header field contains.
 pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
-    let headers = steps.iter().flat_map(|step| step.call.fields().1);
+    let headers = steps.iter().flat_map(|step| step.call.header_fields().1);
     let fields = headers.flat_map(|field| field.template.parts());
     let in_headers: HashSet<usize> = fields
         .filter_map(TemplatePart::field)
         .filter_map(|field| match field.source {
-            FieldSource::Taken(taken) => Some(usize::from(taken.index)),
+            FieldSource::Captured(taken) => Some(usize::from(taken.index)),
             _ => None,
         })
         .collect();
@@ -60,7 +60,7 @@ pub(super) fn collect_fields(
             }
         };
         let mut of_step: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
-        let (same, varied) = step.call.fields();
+        let (same, varied) = step.call.header_fields();
         for (name, value) in same.iter().filter(|(name, _)| is_typed(name)) {
             of_step.entry(shown(name)).or_default().push(value.clone());
         }
@@ -72,7 +72,7 @@ pub(super) fn collect_fields(
         let mut of_step = Vec::new();
         for field in varied
             .iter()
-            .filter(|field| is_typed(&field.name) && !has_only_fields(&field.typed))
+            .filter(|field| is_typed(&field.name) && !has_only_template_fields(&field.typed))
         {
             let mut field = field.clone();
             (_, field.name) = shown(&field.name);
@@ -94,7 +94,7 @@ pub(super) fn collect_fields(
 /// from 1, since steps may have different values for the same name.
 pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
     for (number, step) in (1..).zip(steps) {
-        let keys = module::registered_modules()
+        let keys = step_module::registered_modules()
             .iter()
             .map(|module| module.fields_key);
         let mut tables: Vec<&mut Table> = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut M
             let Ok(mut value) = typed.clone().try_into::<MetadataSpec>() else {
                 continue;
             };
-            if matches!(&value, MetadataSpec::Text(text) if has_only_fields(text)) {
+            if matches!(&value, MetadataSpec::Text(text) if has_only_template_fields(text)) {
                 continue;
             }
             change(&step_field_name(number, name), &mut value);

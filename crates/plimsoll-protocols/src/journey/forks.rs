@@ -1,7 +1,7 @@
 //! The forks of a journey, at which each user takes one of several branches.
 
 use super::plan::BranchMembership;
-use super::step_spec::FlowSpec;
+use super::step_spec::StepControlSpec;
 
 /// The forks found so far, while the steps are resolved in order.
 #[derive(Default)]
@@ -16,7 +16,7 @@ impl JourneyForks {
     pub(super) fn assign_branch(
         &mut self,
         index: usize,
-        flow: &FlowSpec,
+        flow: &StepControlSpec,
     ) -> Result<Option<BranchMembership>, String> {
         let name = match (&flow.branch, flow.weight) {
             (Some(name), _) => name.clone(),

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use plimsoll_model::spec::{MetadataSpec, struct_keys};
 use toml::Table;
 
-use super::module::{self, StepModule, StepSection};
-use super::step_spec::{FlowSpec, TakeTable};
+use super::step_module::{self, StepModule, StepSection};
+use super::step_spec::{StepControlSpec, TakeTable};
 
 /// The key of a section's array of steps.
 pub(super) const STEPS_KEY: &str = "steps";
@@ -27,16 +27,18 @@ pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'stat
     }
 }
 
-/// Returns the keys of a step: those of [`FlowSpec`], then those of the section, and those of other protocols, since
+/// Returns the keys of a step: those of [`StepControlSpec`], then those of the section, and those of other protocols, since
 /// a step may have a target of another kind.
 fn step_keys<S: StepSection>() -> &'static [&'static str] {
-    static KEYS: Mutex<BTreeMap<&'static str, &'static [&'static str]>> =
+    static KEYS_BY_SECTION: Mutex<BTreeMap<&'static str, &'static [&'static str]>> =
         Mutex::new(BTreeMap::new());
-    let mut known = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KEYS_BY_SECTION
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     known.entry(S::SCHEMES.section).or_insert_with(|| {
         let call = struct_keys::<S>().iter();
-        let flow = struct_keys::<FlowSpec>().iter();
-        let others = module::registered_modules()
+        let flow = struct_keys::<StepControlSpec>().iter();
+        let others = step_module::registered_modules()
             .iter()
             .flat_map(|module| (module.keys)());
         let mut keys: Vec<&'static str> = Vec::new();

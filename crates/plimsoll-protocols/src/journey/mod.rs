@@ -1,38 +1,38 @@
 //! Journeys: users who make several different calls, which may use values from earlier responses.
 //!
-//! A plan's `[[steps]]` (`step_spec`) are resolved to a journey (`plan`); `module` erases the types of the protocols of
-//! its calls. Each user follows the journey over its own connections: `flow` chooses the next step, `take` reads values
-//! from responses, `cookies` stores cookies, and [`JourneyScenario`] connects these modules with the drivers
-//! ([`StepProtocol`]).
+//! A plan's `[[steps]]` (`step_spec`) are resolved to a journey (`plan`); `step_module` erases the types of the
+//! protocols of its calls. Each user follows the journey over its own connections: `step_selection` chooses the next
+//! step, `capture` reads values from responses, `cookies` stores cookies, and [`JourneyScenario`] connects these
+//! modules with the drivers ([`StepProtocol`]).
 
+mod capture;
 mod cookies;
 mod failures;
 mod fields;
-mod flow;
 mod forks;
 mod keys;
 mod load;
-mod module;
 mod plan;
 mod resolve;
 mod scenario;
+mod step_module;
 mod step_protocol;
+mod step_selection;
 mod step_spec;
-mod take;
 mod targets;
 
-pub use cookies::{CookieJar, LinkSecurity};
+pub(crate) use capture::{CaptureRule, CaptureSource, parse_json_source, resolve_pointer};
+pub use cookies::{ConnectionSecurity, CookieJar};
 pub(crate) use fields::change_fields;
 pub(crate) use keys::keys_within;
 pub(crate) use load::{prepare_journey_load, prepare_user_load};
-pub(crate) use module::{StepModule, StepScope, StepSection, register};
 pub use plan::JourneyPlan;
 pub(crate) use resolve::resolve_journey;
 pub use scenario::{JourneyProtocol, JourneyScenario};
+pub(crate) use step_module::{StepModule, StepScope, StepSection, register};
 pub use step_protocol::{
-    AnswerCapture, CapturedResponse, StepCall, StepContext, StepDriver, StepProtocol, TakenValues,
+    CaptureLevel, CapturedResponse, CapturedValues, StepCall, StepContext, StepDriver, StepProtocol,
 };
-pub(crate) use step_spec::has_only_fields;
+pub(crate) use step_spec::has_only_template_fields;
 pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec, TakeTable};
-pub(crate) use take::{TakeRule, TakeSource, parse_json_source, resolve_pointer};
 pub(crate) use targets::{has_secured_target, step_files};

@@ -6,17 +6,17 @@ use plimsoll_engine::script::MAX_LINKS;
 use plimsoll_model::plan::{CallPlan, ConnectionReuse, LoadPlan, Target};
 use plimsoll_model::rows::template::{MetadataField, TraceIds};
 
-use super::cookies::LinkSecurity;
-use super::module::StepModule;
-use super::step_protocol::{AnswerCapture, StepCall, StepContext};
+use super::capture::CaptureRule;
+use super::cookies::ConnectionSecurity;
+use super::step_module::StepModule;
+use super::step_protocol::{CaptureLevel, StepCall, StepContext};
 use super::step_spec::PauseSpec;
-use super::take::TakeRule;
 use crate::interface::prepare_error::PrepareError;
 
 /// The maximum number of runs of a step with `repeat = "while NAME"`.
-pub(crate) const MAX_PASSES: u32 = 100;
+pub(crate) const MAX_WHILE_REPEATS: u32 = 100;
 
-/// The steps that each user makes, in order.
+/// The steps that each user runs, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JourneyPlan {
     pub(crate) steps: Vec<JourneyStep>,
@@ -34,7 +34,7 @@ pub struct JourneyPlan {
     pub(crate) query_secrets: Vec<(String, String)>,
     /// The maximum number of calls that one user can make.
     pub(crate) max_calls: u32,
-    /// The constant header fields of all steps; names of fields that only one step has contain the step's number.
+    /// The constant header fields of all steps. If only one step has a field, its name here includes the step's number.
     pub(crate) constant_fields: Vec<(String, String)>,
     /// The header fields with templates, named in the same way.
     pub(crate) varying_fields: Vec<MetadataField>,
@@ -57,9 +57,9 @@ pub(crate) struct JourneyStep {
     pub(crate) call: CallPlan,
     /// The connection that carries the call: 0 to the plan's own target, 1 to the second target.
     pub(crate) link: u8,
-    pub(crate) takes: Vec<TakeRule>,
+    pub(crate) takes: Vec<CaptureRule>,
     /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
-    pub(crate) needs: Vec<usize>,
+    pub(crate) used_names: Vec<usize>,
     pub(crate) pause: PauseSpec,
     pub(crate) repeat: RepeatRule,
     pub(crate) condition: Option<StepCondition>,
@@ -129,16 +129,16 @@ impl JourneyPlan {
             let context = StepContext {
                 authority: targets[usize::from(step.link)],
                 security: if is_secured {
-                    LinkSecurity::Tls
+                    ConnectionSecurity::Tls
                 } else {
-                    LinkSecurity::Plain
+                    ConnectionSecurity::Plain
                 },
                 deadline: load.deadline,
                 closes: load.reuse == ConnectionReuse::Never,
                 capture: if is_in_body {
-                    AnswerCapture::Whole
+                    CaptureLevel::Whole
                 } else {
-                    AnswerCapture::Head
+                    CaptureLevel::Head
                 },
                 taken: &self.taken,
             };
@@ -147,8 +147,8 @@ impl JourneyPlan {
         prepared.collect()
     }
 
-    /// Returns the number of the jar that holds the cookies of a link's target.
-    pub(super) fn cookie_jar(&self, link: u8) -> usize {
+    /// Returns the index of the cookie jar for the target of connection number `link`.
+    pub(super) fn cookie_jar_index(&self, link: u8) -> usize {
         if self.shares_cookies {
             0
         } else {
@@ -167,7 +167,7 @@ impl JourneyPlan {
         Some((&second.target, second.is_secured))
     }
 
-    /// Returns the second target, to which name resolution adds addresses and a proxy.
+    /// Returns the second target mutably, so that its resolved addresses and its proxy can be filled in.
     pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
         Some(&mut self.second.as_mut()?.target)
     }
@@ -206,7 +206,7 @@ impl JourneyPlan {
     pub(crate) fn with_trace_ids(&self, ids: TraceIds) -> JourneyPlan {
         let mut plan = self.clone();
         for step in &mut plan.steps {
-            if let Some(traced) = (step.module.traced)(&step.call, ids) {
+            if let Some(traced) = (step.module.with_trace_ids)(&step.call, ids) {
                 step.call = traced;
             }
         }

@@ -9,21 +9,21 @@ use std::time::Duration;
 use plimsoll_model::formats::redaction;
 use plimsoll_model::formats::suggest::suggest;
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::rows::template::{Rows, Variation};
+use plimsoll_model::rows::template::{Rows, VariationSettings};
 use plimsoll_model::spec::{
     MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, resolve_target_url,
     scheme_alias, step_name,
 };
 use toml::Table;
 
+use super::capture::{CaptureRule, CaptureSource};
 use super::failures::{max_calls, resolve_on_failure};
 use super::fields::{collect_fields, mark_header_values};
 use super::forks::JourneyForks;
 use super::keys::{STEPS_KEY, merge_call_keys};
-use super::module::{self, StepModule, StepScope, StepSection};
 use super::plan::{JourneyPlan, JourneyStep, RepeatRule, StepCondition};
-use super::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, query_secrets};
-use super::take::{TakeRule, TakeSource};
+use super::step_module::{self, StepModule, StepScope, StepSection};
+use super::step_spec::{PauseSpec, RepeatSpec, StepControlSpec, StepSpec, query_string_secrets};
 use super::targets::{second_target, shares_cookies};
 
 const MAX_STEPS: usize = 200;
@@ -47,20 +47,20 @@ where
     S::Call: Clone,
 {
     let before = problems.0.len();
-    let module = module::find_module(S::SCHEMES.section)?;
+    let module = step_module::find_module(S::SCHEMES.section)?;
     let mut defaults = Table::try_from(section).unwrap_or_default();
     defaults.remove(STEPS_KEY);
-    refuse_unsupported(problems, spec, module, &defaults, steps);
+    reject_unsupported_keys(problems, spec, module, &defaults, steps);
     let of_target = spec
         .target
         .as_deref()
         .filter(|url| scheme_alias(url).is_some());
-    let of_target = of_target.and_then(module::of_url);
+    let of_target = of_target.and_then(step_module::find_module_for_url);
     let own_module = of_target.unwrap_or(module);
     if own_module != module {
-        refuse_defaults(problems, module, &std::mem::take(&mut defaults));
+        reject_inherited_keys(problems, module, &std::mem::take(&mut defaults));
     }
-    let names = step_names(problems, steps);
+    let names = resolve_step_names(problems, steps);
     let second = second_target(problems, spec, steps);
     let rows = problems.resolve_rows(spec, surroundings);
     if spec.rows.is_some() && rows.is_none() {
@@ -109,7 +109,7 @@ where
     let shared: Vec<String> = shared.unwrap_or_default();
     let (constant_fields, varying_fields) = collect_fields(&shared, steps, &resolved);
     let first = resolved.iter().find(|step| step.link == 0);
-    let first = first.map(|step| (step.module.call_of_plan)(&step.call));
+    let first = first.map(|step| (step.module.to_section_call)(&step.call));
     let first: Option<&S::Call> = first.as_ref().and_then(|call| call.downcast_ref());
     let Some(first) = first.cloned() else {
         problems.add("target", "no step calls it: all have a target of their own");
@@ -125,7 +125,7 @@ where
         is_secured: own.is_some_and(|own| own.is_ok_and(|(_, is_secured)| is_secured)),
         shares_cookies: shares_cookies(spec, second.as_ref(), steps),
         second,
-        query_secrets: query_secrets(steps),
+        query_secrets: query_string_secrets(steps),
         max_calls: max_calls(steps),
         steps: resolved,
         constant_fields,
@@ -135,7 +135,7 @@ where
 }
 
 /// Reports keys that are not supported in a journey.
-fn refuse_unsupported(
+fn reject_unsupported_keys(
     problems: &mut Problems,
     spec: &Spec,
     module: &StepModule,
@@ -174,7 +174,7 @@ fn refuse_unsupported(
 }
 
 /// Reports keys of the section that steps of this protocol do not inherit, except those that every saved plan has.
-fn refuse_defaults(problems: &mut Problems, module: &StepModule, defaults: &Table) {
+fn reject_inherited_keys(problems: &mut Problems, module: &StepModule, defaults: &Table) {
     let section = module.schemes.section;
     let is_kept = |key: &&String| ["version", "deadline"].contains(&key.as_str());
     for key in defaults.keys().filter(|key| !is_kept(key)) {
@@ -186,7 +186,7 @@ fn refuse_defaults(problems: &mut Problems, module: &StepModule, defaults: &Tabl
 }
 
 /// Returns the names of the steps, and reports invalid and duplicate names.
-fn step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
+fn resolve_step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut names = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -215,7 +215,7 @@ struct StepResolver<'a> {
     defaults: Table,
     surroundings: &'a dyn ResolveContext,
     rows: Option<&'a Rows>,
-    variation: Variation,
+    variation: VariationSettings,
     /// The names that the steps resolved so far bind.
     taken: Vec<String>,
     uses_rows: bool,
@@ -235,7 +235,7 @@ impl StepResolver<'_> {
             .map(|text| self.parse_condition(text));
         let condition = condition.map(|parsed| self.problems.ok_or_report(&key("if"), parsed));
         let call = self.resolve_call(index, step);
-        let takes = self.resolve_takes(index, step, call.as_ref());
+        let takes = self.resolve_captures(index, step, call.as_ref());
         let repeat = self.resolve_repeat(&step.flow);
         let repeat = self.problems.ok_or_report(&key("repeat"), repeat);
         let on_failure = resolve_on_failure(&step.flow);
@@ -245,14 +245,14 @@ impl StepResolver<'_> {
         let StepRequest {
             module,
             call,
-            needs,
+            used_names: needs,
         } = call?;
         Some(JourneyStep {
             module,
             call,
             link: u8::from(step.flow.target.is_some()),
             takes: takes?,
-            needs,
+            used_names: needs,
             pause: step.flow.pause.unwrap_or(PauseSpec::Fixed(Duration::ZERO)),
             repeat: repeat?,
             condition: match condition {
@@ -265,7 +265,7 @@ impl StepResolver<'_> {
     }
 
     /// Returns the protocol of a step and the keys that it takes over from the section.
-    fn resolve_module(
+    fn resolve_step_module(
         &mut self,
         index: usize,
         step: &StepSpec,
@@ -273,9 +273,9 @@ impl StepResolver<'_> {
         let Some(url) = step.flow.target.as_deref() else {
             return Some((self.module, self.defaults.clone()));
         };
-        let found = module::of_url(url);
+        let found = step_module::find_module_for_url(url);
         if found.is_none() {
-            let schemes = module::registered_modules()
+            let schemes = step_module::registered_modules()
                 .iter()
                 .map(|module| module.schemes.plain);
             let schemes: Vec<String> = schemes.map(|scheme| format!("{scheme}://")).collect();
@@ -294,7 +294,7 @@ impl StepResolver<'_> {
 
     /// Resolves the call of a step.
     fn resolve_call(&mut self, index: usize, step: &StepSpec) -> Option<StepRequest> {
-        let (module, defaults) = self.resolve_module(index, step)?;
+        let (module, defaults) = self.resolve_step_module(index, step)?;
         let section = module.schemes.section;
         let merged = merge_call_keys(module, defaults, &step.call);
         let mut own = Problems::default();
@@ -308,7 +308,7 @@ impl StepResolver<'_> {
             );
         }
         if is_own {
-            self.check_second(&mut own, module, &merged);
+            self.check_second_target(&mut own, module, &merged);
         }
         for key in module.unsupported_keys.iter().filter(given) {
             own.add(format!("call.{section}.{key}"), UNSUPPORTED_KEY_MESSAGE);
@@ -358,18 +358,18 @@ impl StepResolver<'_> {
         self.problems.0.extend(own.0.into_iter().map(within));
         let (call, uses_rows) = resolved?;
         self.uses_rows |= uses_rows;
-        let needs: HashSet<usize> = (module.needs)(&call).into_iter().collect();
+        let needs: HashSet<usize> = (module.used_name_indices)(&call).into_iter().collect();
         let mut needs: Vec<usize> = needs.into_iter().collect();
         needs.sort_unstable();
         Some(StepRequest {
             module,
             call,
-            needs,
+            used_names: needs,
         })
     }
 
     /// Checks a step with a `target`. All these steps share a connection, so some keys must be the same in all of them.
-    fn check_second(&mut self, own: &mut Problems, module: &StepModule, call: &Table) {
+    fn check_second_target(&mut self, own: &mut Problems, module: &StepModule, call: &Table) {
         let section = module.schemes.section;
         (module.check_journey)(call, own);
         if call.contains_key("deadline") {
@@ -392,12 +392,12 @@ impl StepResolver<'_> {
         }
     }
 
-    fn resolve_takes(
+    fn resolve_captures(
         &mut self,
         index: usize,
         step: &StepSpec,
         request: Option<&StepRequest>,
-    ) -> Option<Vec<TakeRule>> {
+    ) -> Option<Vec<CaptureRule>> {
         let mut takes = Vec::new();
         let mut is_good = true;
         for (name, typed) in &step.flow.take {
@@ -413,20 +413,21 @@ impl StepResolver<'_> {
                 self.problems.add(&*key, problem);
                 is_good = false;
             }
-            let Some((source, is_optional)) =
-                self.problems.ok_or_report(&key, TakeSource::parse(typed))
+            let Some((source, is_optional)) = self
+                .problems
+                .ok_or_report(&key, CaptureSource::parse(typed))
             else {
                 is_good = false;
                 continue;
             };
-            let mut take = TakeRule {
+            let mut take = CaptureRule {
                 name: self.bind_name(name),
                 source,
                 is_optional,
                 is_in_header: false,
             };
             let fitted = request.map_or(Ok(()), |request| {
-                (request.module.fit_take)(&request.call, &mut take)
+                (request.module.adapt_take_rule)(&request.call, &mut take)
             });
             is_good &= self.problems.ok_or_report(&key, fitted).is_some();
             takes.push(take);
@@ -471,7 +472,7 @@ impl StepResolver<'_> {
         })
     }
 
-    fn resolve_repeat(&self, flow: &FlowSpec) -> Result<RepeatRule, String> {
+    fn resolve_repeat(&self, flow: &StepControlSpec) -> Result<RepeatRule, String> {
         match &flow.repeat {
             None => Ok(RepeatRule::Times(1)),
             Some(RepeatSpec::Times(times @ 1..=MAX_REPEATS)) => Ok(RepeatRule::Times(*times)),
@@ -489,5 +490,5 @@ struct StepRequest {
     module: &'static StepModule,
     call: CallPlan,
     /// The positions of the names whose values the call uses.
-    needs: Vec<usize>,
+    used_names: Vec<usize>,
 }

@@ -6,21 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
-use plimsoll_engine::script::scenario::{ConnectionNeed, EndedCall, NextCall, Scenario, UserCall};
+use plimsoll_engine::script::scenario::{
+    ConnectionNeed, EndedCall, NextAction, Scenario, UserCall,
+};
 use plimsoll_engine::script::{LinkId, MAX_LINKS};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
+use super::capture::AnswerParts;
 use super::cookies::CookieJar;
-use super::flow::{JourneyPosition, NextStep};
 use super::plan::JourneyPlan;
-use super::step_protocol::{CapturedResponse, StepCall, StepDriver, TakenValues};
-use super::take::AnswerParts;
+use super::step_protocol::{CapturedResponse, CapturedValues, StepCall, StepDriver};
+use super::step_selection::{JourneyPosition, NextStep};
 
 /// The outcome of a call whose response lacks a value that a later step uses, or whose own request needs a value that
 /// is not known.
-const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
+const VALUE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
 
 /// The requests of all steps.
 pub struct JourneyProtocol(Vec<Box<dyn StepCall>>);
@@ -50,7 +52,7 @@ impl Protocol for JourneyProtocol {
         self.0[0].driver()
     }
 
-    fn goodput(&self) -> GoodputBounds {
+    fn goodput_bounds(&self) -> GoodputBounds {
         GoodputBounds::default()
     }
 
@@ -86,9 +88,9 @@ impl JourneyScenario {
     }
 
     /// Takes the values from the current step's response.
-    fn take_values(
+    fn capture_values(
         &self,
-        values: &mut Arc<TakenValues>,
+        values: &mut Arc<CapturedValues>,
         cookies: &CookieJar,
         position: &mut JourneyPosition,
         answer: &CapturedResponse<'_>,
@@ -97,10 +99,10 @@ impl JourneyScenario {
         let parts = AnswerParts {
             fields: &answer.fields,
             body: answer.body.as_deref().map_err(String::as_str),
-            cookie: &|name| cookies.value(name).map(str::to_owned),
+            cookie: &|name| cookies.cookie_value(name).map(str::to_owned),
         };
         for take in &step.takes {
-            let value = take.extract_value(&parts, &mut |bound| position.draw_below(bound));
+            let value = take.extract_value(&parts, &mut |bound| position.draw_number_below(bound));
             let value = match value {
                 Ok(value) => Some(value),
                 Err(_) if take.is_optional => None,
@@ -109,7 +111,7 @@ impl JourneyScenario {
                     let step = &self.plan.names[position.step];
                     let source = &take.source;
                     let text = format!("step {step}: `{name}` ({source}): {problem}");
-                    return Err((TAKE_MISSING, text));
+                    return Err((VALUE_MISSING, text));
                 }
             };
             Arc::make_mut(values)[take.name] = value;
@@ -122,14 +124,14 @@ impl JourneyScenario {
 #[derive(Debug, Default)]
 pub struct JourneyMemory {
     position: Option<JourneyPosition>,
-    values: Arc<TakenValues>,
+    values: Arc<CapturedValues>,
     /// The cookies of each target.
     cookies: [CookieJar; MAX_LINKS],
 }
 
 impl Scenario for JourneyScenario {
     type Protocol = JourneyProtocol;
-    type Memory = JourneyMemory;
+    type UserState = JourneyMemory;
 
     fn protocol(&self) -> &JourneyProtocol {
         &self.protocol
@@ -149,7 +151,7 @@ impl Scenario for JourneyScenario {
         self.protocol.0[self.current_step(user)].connection_need()
     }
 
-    fn missing_connection(&self, user: &JourneyMemory) -> (Outcome, String) {
+    fn missing_connection_failure(&self, user: &JourneyMemory) -> (Outcome, String) {
         let name = &self.plan.names[self.current_step(user)];
         let text = format!("step {name}: no step before it has opened a WebSocket");
         (Outcome::SocketClosed, text)
@@ -178,11 +180,11 @@ impl Scenario for JourneyScenario {
         Duration::ZERO
     }
 
-    fn replaces_connections(&self) -> bool {
+    fn replaces_lost_connections(&self) -> bool {
         true
     }
 
-    fn prepare(
+    fn prepare_call(
         &self,
         _call: UserCall,
         _now: Time,
@@ -192,15 +194,18 @@ impl Scenario for JourneyScenario {
         let at = self.current_step(user);
         let step = &self.plan.steps[at];
         let name = &self.plan.names[at];
-        let unbound = step.needs.iter().find(|name| user.values[**name].is_none());
+        let unbound = step
+            .used_names
+            .iter()
+            .find(|name| user.values[**name].is_none());
         if let Some(taken) = unbound {
             let taken = &self.plan.taken[*taken];
             let text = format!("step {name}: `{taken}` is not bound: no answer has had it");
-            return Err((TAKE_MISSING, text));
+            return Err((VALUE_MISSING, text));
         }
-        let cookies = &user.cookies[self.plan.cookie_jar(step.link)];
+        let cookies = &user.cookies[self.plan.cookie_jar_index(step.link)];
         let selected = self.protocol.0[at].select_request(&mut **driver, &user.values, cookies);
-        selected.map_err(|problem| (TAKE_MISSING, format!("step {name}: {problem}")))
+        selected.map_err(|problem| (VALUE_MISSING, format!("step {name}: {problem}")))
     }
 
     fn check_answer(
@@ -220,25 +225,25 @@ impl Scenario for JourneyScenario {
         let step = &self.plan.steps[position.step];
         let (call, cookies) = (
             &self.protocol.0[position.step],
-            &mut cookies[self.plan.cookie_jar(step.link)],
+            &mut cookies[self.plan.cookie_jar_index(step.link)],
         );
         call.store_cookies(&**driver, now, values, cookies);
         let mut taken = Ok(());
         if !step.takes.is_empty() {
-            call.with_answer(&**driver, &mut |answer| {
-                taken = self.take_values(values, cookies, position, &answer);
+            call.inspect_response(&**driver, &mut |answer| {
+                taken = self.capture_values(values, cookies, position, &answer);
             });
         }
         taken
     }
 
-    fn after_call(&self, ended: EndedCall, user: &mut JourneyMemory) -> NextCall {
+    fn next_action(&self, ended: EndedCall, user: &mut JourneyMemory) -> NextAction {
         let Some(position) = &mut user.position else {
-            return NextCall::Finish { is_ok: false };
+            return NextAction::Finish { is_ok: false };
         };
         match position.advance(&self.plan, ended.outcome, &user.values) {
-            NextStep::After(pause) => NextCall::After(pause),
-            NextStep::End { is_ok } => NextCall::Finish { is_ok },
+            NextStep::After(pause) => NextAction::CallAfter(pause),
+            NextStep::End { is_ok } => NextAction::Finish { is_ok },
         }
     }
 

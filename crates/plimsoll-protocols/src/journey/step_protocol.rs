@@ -11,11 +11,11 @@ use plimsoll_engine::script::scenario::ConnectionNeed;
 use plimsoll_model::Time;
 use plimsoll_model::rows::template::TraceIds;
 
-use super::cookies::{CookieJar, LinkSecurity};
+use super::cookies::{ConnectionSecurity, CookieJar};
 
 /// The part of a step's response that is kept so that values can be taken from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerCapture {
+pub enum CaptureLevel {
     /// The head.
     Head,
     /// The head and the body.
@@ -24,7 +24,7 @@ pub enum AnswerCapture {
 
 /// The values that a user has taken from responses, in the order of [`StepContext::taken`]; `None` if a name is not
 /// bound.
-pub type TakenValues = Vec<Option<Box<[u8]>>>;
+pub type CapturedValues = Vec<Option<Box<[u8]>>>;
 
 /// The parts of a response from which journeys take values.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ pub struct StepContext<'a> {
     /// `host:port` of the step's target.
     pub authority: &'a str,
     /// Whether the target is reached over TLS.
-    pub security: LinkSecurity,
+    pub security: ConnectionSecurity,
     /// The deadline of each call.
     pub deadline: Option<Duration>,
     /// Whether each call asks for its connection to be closed.
     pub closes: bool,
     /// The part of the step's responses that is kept.
-    pub capture: AnswerCapture,
+    pub capture: CaptureLevel,
     /// The names to which values of responses are bound.
     pub taken: &'a [String],
 }
@@ -66,7 +66,7 @@ pub trait StepProtocol: Protocol {
     fn select_request(
         &self,
         driver: &mut Self::Driver,
-        values: &Arc<TakenValues>,
+        values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String>;
 
@@ -75,13 +75,13 @@ pub trait StepProtocol: Protocol {
         &self,
         _driver: &Self::Driver,
         _now: Time,
-        _values: &TakenValues,
+        _values: &CapturedValues,
         _cookies: &mut CookieJar,
     ) {
     }
 
     /// Calls `f` with the last response that `driver` received.
-    fn with_answer(&self, driver: &Self::Driver, f: &mut dyn FnMut(CapturedResponse<'_>));
+    fn inspect_response(&self, driver: &Self::Driver, f: &mut dyn FnMut(CapturedResponse<'_>));
 }
 
 /// The driver of a connection that steps of one protocol share.
@@ -117,7 +117,7 @@ pub trait StepCall: Send + Sync {
     fn select_request(
         &self,
         driver: &mut dyn StepDriver,
-        values: &Arc<TakenValues>,
+        values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String>;
 
@@ -126,12 +126,12 @@ pub trait StepCall: Send + Sync {
         &self,
         driver: &dyn StepDriver,
         now: Time,
-        values: &TakenValues,
+        values: &CapturedValues,
         cookies: &mut CookieJar,
     );
 
     /// Calls [`StepProtocol::with_answer`].
-    fn with_answer(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>));
+    fn inspect_response(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>));
 }
 
 impl<P: StepProtocol> StepCall for P
@@ -165,7 +165,7 @@ where
     fn select_request(
         &self,
         driver: &mut dyn StepDriver,
-        values: &Arc<TakenValues>,
+        values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
         let driver: &mut dyn Any = driver;
@@ -179,7 +179,7 @@ where
         &self,
         driver: &dyn StepDriver,
         now: Time,
-        values: &TakenValues,
+        values: &CapturedValues,
         cookies: &mut CookieJar,
     ) {
         let driver: &dyn Any = driver;
@@ -188,10 +188,10 @@ where
         }
     }
 
-    fn with_answer(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
+    fn inspect_response(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
         let driver: &dyn Any = driver;
         if let Some(driver) = driver.downcast_ref() {
-            StepProtocol::with_answer(self, driver, f);
+            StepProtocol::inspect_response(self, driver, f);
         }
     }
 }

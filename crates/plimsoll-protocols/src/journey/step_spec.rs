@@ -11,20 +11,20 @@ use plimsoll_model::spec::URL_KEYS;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Table;
 
-/// A step: its place in the journey, and a call. The call is written like the section of its protocol, whose keys are
-/// the call's defaults.
+/// A step: its place in the journey, and its call. The call has the same keys as its protocol's section of the plan,
+/// and takes the values of absent keys from that section.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepSpec {
     /// The place in the journey.
     #[serde(flatten)]
-    pub flow: FlowSpec,
-    /// The call: the keys of the section.
+    pub flow: StepControlSpec,
+    /// The call, with the keys of its protocol's section.
     #[serde(flatten)]
     pub call: Table,
 }
 
 /// Returns the secrets in the query strings of all steps, with the variables that replace them in a saved plan.
-pub(super) fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
+pub(super) fn query_string_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
     for step in steps {
         let urls = URL_KEYS.iter().filter_map(|key| match *key {
@@ -39,7 +39,7 @@ pub(super) fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
 /// The place of a step in its journey.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct FlowSpec {
+pub struct StepControlSpec {
     /// The step's name in reports. Default: method and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -117,7 +117,7 @@ pub struct TakeTable {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
     /// Whether an answer may lack the value; then the name is not bound. Default false: the step fails with
-    /// TAKE_MISSING.
+    /// VALUE_MISSING.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for PauseSpec {
     }
 }
 
-/// How often a step is made.
+/// How many times a step is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number, or \"while NAME\"")]
 pub enum RepeatSpec {
@@ -186,7 +186,7 @@ pub enum RepeatSpec {
 
 /// Returns whether the text can't contain a secret, even in a field such as `authorization`: it consists of template
 /// fields only, apart from the name of an authentication scheme (RFC 9110, 11.1).
-pub(crate) fn has_only_fields(text: &str) -> bool {
+pub(crate) fn has_only_template_fields(text: &str) -> bool {
     let (mut rest, mut literal) = (text, String::new());
     while let Some((before, after)) = rest.split_once("{{") {
         let Some((_, behind)) = after.split_once("}}") else {
@@ -229,7 +229,7 @@ mod tests {
             ("{{token", false),
             ("", false),
         ] {
-            assert_eq!(has_only_fields(text), bound, "{text}");
+            assert_eq!(has_only_template_fields(text), bound, "{text}");
         }
     }
 

@@ -6,17 +6,17 @@ use plimsoll_model::formats::redaction;
 use plimsoll_model::spec::{Problems, Spec, resolve_target_url, scheme_alias};
 
 use super::keys::STEPS_KEY;
-use super::module;
 use super::plan::SecondTarget;
+use super::step_module;
 use super::step_spec::StepSpec;
 
-/// Returns the files that the calls of the steps read, with their keys. `section`: the section of the plan's own
-/// target.
+/// Returns the files that the calls of the steps read, with the plan keys that name them. `section`: the section of the
+/// plan's own target.
 pub(crate) fn step_files(section: &str, steps: &[StepSpec]) -> Vec<(&'static str, PathBuf)> {
     let of_step = |step: &StepSpec| {
         let module = match step.flow.target.as_deref() {
-            Some(url) => module::of_url(url)?,
-            None => module::find_module(section)?,
+            Some(url) => step_module::find_module_for_url(url)?,
+            None => step_module::find_module(section)?,
         };
         Some((module.files)(&step.call))
     };
@@ -42,7 +42,8 @@ pub(super) fn second_target(
         resolve_target_url(url, spec).map(|(target, secured)| (target.authority(), secured))
     };
     for (other, another) in typed {
-        let is_of_same_kind = module::of_url(another) == module::of_url(url);
+        let is_of_same_kind =
+            step_module::find_module_for_url(another) == step_module::find_module_for_url(url);
         if !is_of_same_kind || origin(another).ok() != origin(url).ok() {
             let key = format!("{STEPS_KEY}.{other}.target");
             let url = redaction::replace_secrets_with_variables(url);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_engine::driver::{Protocol, ProtocolError, Tracer};
 use plimsoll_model::Outcome;
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, MakeKind, Match, SenderRole,
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, Match, NewFrameKind, SenderRole,
 };
 
 use super::request::{PluginCall, PreparedPluginRequest};
@@ -48,7 +48,7 @@ impl PluginProtocol {
     }
 
     /// Returns true once the connection's first bytes are recognised, and false if there are too few.
-    fn recognise(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
+    fn recognise_protocol(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let codec = &self.prepared.codec;
         match codec.matches(bytes, SenderRole::Server) {
             Ok(Match::Yes) => {
@@ -64,12 +64,12 @@ impl PluginProtocol {
                     bytes[..bytes.len().min(20)].escape_ascii()
                 ),
             }),
-            Err(fault) => Err(self.fault_error(fault)),
+            Err(fault) => Err(self.codec_fault_error(fault)),
         }
     }
 
     #[cold]
-    fn fault_error(&self, fault: CodecFault) -> ProtocolError {
+    fn codec_fault_error(&self, fault: CodecFault) -> ProtocolError {
         let outcome = match fault {
             CodecFault::TooLong { .. } => Outcome::MessageTooLarge,
             CodecFault::Malformed => Outcome::ProtocolError,
@@ -113,13 +113,18 @@ impl FrameFormat for PluginProtocol {
     }
 
     #[inline]
-    fn request(&self, id: u32, _: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome> {
+    fn write_request(
+        &self,
+        id: u32,
+        _: Option<Duration>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Outcome> {
         self.prepared.write(id, out).map_err(|_| PLUGIN_FAILED)
     }
 
     #[inline]
     fn read(&mut self, bytes: &[u8]) -> Result<Option<(Frame, usize)>, ProtocolError> {
-        if !self.is_recognised && !self.recognise(bytes)? {
+        if !self.is_recognised && !self.recognise_protocol(bytes)? {
             return Ok(None);
         }
         let limit = self.prepared.max_frame;
@@ -133,7 +138,7 @@ impl FrameFormat for PluginProtocol {
                 self.needed_bytes = needed;
                 Ok(None)
             }
-            Err(fault) => Err(self.fault_error(fault)),
+            Err(fault) => Err(self.codec_fault_error(fault)),
         }
     }
 
@@ -168,19 +173,20 @@ impl FrameFormat for PluginProtocol {
         Some(format!("status {status} of {}", self.name()))
     }
 
-    fn respond(&self, asking: &Frame, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn write_response(&self, asking: &Frame, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let what = match asking.kind {
-            FrameKind::Heartbeat => MakeKind::HeartbeatAck,
-            _ => MakeKind::Unreachable,
+            FrameKind::Heartbeat => NewFrameKind::HeartbeatAck,
+            _ => NewFrameKind::Unreachable,
         };
         let codec = &self.prepared.codec;
-        let made = codec.make(what, asking.id, asking.note, &[], out);
-        made.map(drop).map_err(|fault| self.fault_error(fault))
+        let made = codec.make_frame(what, asking.id, asking.note, &[], out);
+        made.map(drop)
+            .map_err(|fault| self.codec_fault_error(fault))
     }
 
-    fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn write_heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let codec = &self.prepared.codec;
-        let made = codec.make(MakeKind::Heartbeat, id.into(), 0, &[], out);
+        let made = codec.make_frame(NewFrameKind::Heartbeat, id.into(), 0, &[], out);
         made.map(drop).map_err(|fault| ProtocolError {
             outcome: PLUGIN_FAILED,
             detail: format!("{}: no heartbeat: {fault}", codec.name()),

@@ -21,7 +21,7 @@ use crate::interface::protocol_module::{
 use crate::shared::alternatives::report_conflict;
 
 const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
-const DEFAULT_MAX_FRAME: ByteSize = ByteSize(16 << 20);
+const DEFAULT_MAX_FRAME_SIZE: ByteSize = ByteSize(16 << 20);
 
 /// One kind of call: a frame, or a payload that the plugin wraps in a frame.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl CallSection for PluginOptions {
     };
     type Call = PluginCall;
 
-    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+    fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         let named = [
             ("codec", &self.codec),
             ("payload_file", &self.payload_file),
@@ -140,7 +140,7 @@ impl CallSection for PluginOptions {
         ];
         report_conflict(problems, "call.plugin", &given);
         problems.reject_template_fields("call.plugin.payload", self.payload.as_deref());
-        let max_frame = self.max_frame.unwrap_or(DEFAULT_MAX_FRAME).0;
+        let max_frame = self.max_frame.unwrap_or(DEFAULT_MAX_FRAME_SIZE).0;
         let most = ("max_frame", max_frame);
         framed::check_framed_keys(problems, "plugin", self.in_flight, self.heartbeat, most);
         if problems.0.len() > before {

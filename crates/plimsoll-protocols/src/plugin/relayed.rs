@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_plugin::{self as plugin, CodecFault, DecodeResult, MakeKind, Match};
+use plimsoll_plugin::{self as plugin, CodecFault, DecodeResult, Match, NewFrameKind};
 
 use crate::interface::relayed::{
     CallWatch, CodecError, CodecFunction, CodecOptions, FaultOrigin, FrameCodec, FrameError,
@@ -29,7 +29,7 @@ impl PluginRelayCodec {
     fn new(codec: plugin::Codec, options: &CodecOptions<'_>) -> PluginRelayCodec {
         PluginRelayCodec(Arc::new(SharedCodec {
             codec,
-            watch: options.watchdog.watch(options),
+            watch: options.watchdog.register_watch(options),
             limit: options.max_frame,
         }))
     }
@@ -39,7 +39,7 @@ impl PluginRelayCodec {
     }
 
     #[inline]
-    fn call<T>(&self, function: CodecFunction, call: impl FnOnce(&plugin::Codec) -> T) -> T {
+    fn call_codec<T>(&self, function: CodecFunction, call: impl FnOnce(&plugin::Codec) -> T) -> T {
         self.0.watch.run_watched(function, || call(&self.0.codec))
     }
 
@@ -49,22 +49,22 @@ impl PluginRelayCodec {
         bytes: &[u8],
         limit: usize,
     ) -> Result<DecodeResult, CodecFault> {
-        self.call(CodecFunction::Decode, |codec| {
+        self.call_codec(CodecFunction::Decode, |codec| {
             codec.decode(bytes, sender_role(from), limit)
         })
     }
 
     /// Appends a frame that the plugin builds. Returns false if the protocol has no such frame. Errors are
     /// attributed to the codec, since no peer's bytes are involved.
-    fn make(
+    fn append_built_frame(
         &self,
-        what: MakeKind,
+        what: NewFrameKind,
         id: u64,
         flavor: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<bool, FrameError> {
-        let make = |codec: &plugin::Codec| codec.make(what, id, flavor.0, &[], out);
-        self.call(CodecFunction::Make, make)
+        let make = |codec: &plugin::Codec| codec.make_frame(what, id, flavor.0, &[], out);
+        self.call_codec(CodecFunction::Make, make)
             .map_err(|fault| FrameError {
                 origin: FaultOrigin::Codec,
                 ..self.frame_error(fault)
@@ -73,14 +73,14 @@ impl PluginRelayCodec {
 
     /// Appends a response that the plugin builds and that a caller waits for. If the protocol has no such response,
     /// returns an error, and the connection is closed instead.
-    fn make_answer(
+    fn append_built_response(
         &self,
-        what: MakeKind,
+        what: NewFrameKind,
         id: u64,
         flavor: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        if self.make(what, id, flavor, out)? {
+        if self.append_built_frame(what, id, flavor, out)? {
             return Ok(());
         }
         let name = self.0.codec.name();
@@ -129,7 +129,7 @@ impl FrameCodec for PluginRelayCodec {
     }
 
     fn recognise(&self, from: FrameSender, bytes: &[u8]) -> Result<bool, FrameError> {
-        match self.call(CodecFunction::Match, |codec| {
+        match self.call_codec(CodecFunction::Match, |codec| {
             codec.matches(bytes, sender_role(from))
         }) {
             Ok(Match::Yes) => Ok(true),
@@ -163,21 +163,26 @@ impl FrameCodec for PluginRelayCodec {
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
         let encode = |codec: &plugin::Codec| codec.encode(frame, manner.0, id, out);
-        self.call(CodecFunction::Encode, encode)
+        self.call_codec(CodecFunction::Encode, encode)
             .map_err(|fault| self.frame_error(fault))
     }
 
-    fn heartbeat(&self, _layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {
-        self.make(MakeKind::Heartbeat, id, FrameFlavor::default(), out)
+    fn write_heartbeat(
+        &self,
+        _layout: usize,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, FrameError> {
+        self.append_built_frame(NewFrameKind::Heartbeat, id, FrameFlavor::default(), out)
     }
 
-    fn heartbeat_ack(
+    fn write_heartbeat_ack(
         &self,
         id: u64,
         manner: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        self.make_answer(MakeKind::HeartbeatAck, id, manner, out)
+        self.append_built_response(NewFrameKind::HeartbeatAck, id, manner, out)
     }
 
     fn write_rejection(
@@ -188,17 +193,17 @@ impl FrameCodec for PluginRelayCodec {
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
         let what = match why {
-            RejectReason::Busy => MakeKind::Busy,
-            RejectReason::Timeout => MakeKind::Timeout,
-            RejectReason::UpstreamClosed => MakeKind::Closed,
+            RejectReason::Busy => NewFrameKind::Busy,
+            RejectReason::Timeout => NewFrameKind::Timeout,
+            RejectReason::UpstreamClosed => NewFrameKind::Closed,
             // The plugin interface has no specific response for these reasons.
             RejectReason::NoUpstream
             | RejectReason::LocalResource(_)
             | RejectReason::InjectedFault
             | RejectReason::FrameTooLarge
-            | RejectReason::MalformedResponse => MakeKind::Unreachable,
+            | RejectReason::MalformedResponse => NewFrameKind::Unreachable,
         };
-        self.make_answer(what, id, manner, out)
+        self.append_built_response(what, id, manner, out)
     }
 
     /// Returns the status code of the protocol.

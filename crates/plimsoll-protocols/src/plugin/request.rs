@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_model::plan::Call;
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, FrameKind, MakeKind, SenderRole, without_debug_messages,
+    Codec, CodecFault, DecodeResult, FrameKind, NewFrameKind, SenderRole, without_debug_messages,
 };
 
 use crate::framed::FramedSettings;
@@ -31,7 +31,7 @@ pub struct PluginCall {
 }
 
 impl Call for PluginCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         ("plugin", self.protocol.as_str().into())
     }
 }
@@ -73,7 +73,7 @@ fn build_checked_frame(
         }
         RequestContent::Payload(payload) => {
             let mut frame = Vec::new();
-            match codec.make(MakeKind::Request, 1, 0, payload, &mut frame) {
+            match codec.make_frame(NewFrameKind::Request, 1, 0, payload, &mut frame) {
                 Ok(true) => frame,
                 Ok(false) => {
                     return Err(RequestError::new(format_args!(
@@ -142,15 +142,15 @@ impl PreparedPluginRequest {
         call: &PluginCall,
     ) -> Result<PreparedPluginRequest, RequestError> {
         // No call is made yet, so the plugin's debug messages would mislead.
-        without_debug_messages(|| PreparedPluginRequest::new_without_messages(codec, call))
+        without_debug_messages(|| PreparedPluginRequest::new_without_debug_messages(codec, call))
     }
 
-    fn new_without_messages(
+    fn new_without_debug_messages(
         codec: &Codec,
         call: &PluginCall,
     ) -> Result<PreparedPluginRequest, RequestError> {
         if call.in_flight == Some(0) {
-            return Err(RequestError::zero_in_flight());
+            return Err(RequestError::zero_in_flight_error());
         }
         let (note, wants_answer) = check_single_request(codec, &call.frame)?;
         let fault = |fault| not_a_request_error(codec, &fault);
@@ -177,7 +177,7 @@ impl PreparedPluginRequest {
         // If the protocol has no heartbeats, the driver sends none.
         let mut beat = Vec::new();
         let has_heartbeats = codec
-            .make(MakeKind::Heartbeat, 1, 0, &[], &mut beat)
+            .make_frame(NewFrameKind::Heartbeat, 1, 0, &[], &mut beat)
             .map_err(fault)?;
         let heartbeat = call.heartbeat.filter(|_| has_heartbeats);
         Ok(PreparedPluginRequest {

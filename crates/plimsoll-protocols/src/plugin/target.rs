@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use plimsoll_plugin::{
-    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, MakeKind, Match,
-    SenderRole,
+    Codec, CodecFault, DEFAULT_MAX_FRAME_BYTES, DecodeResult, Frame, FrameKind, Match,
+    NewFrameKind, SenderRole,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use plimsoll_serving::ServeError;
 use plimsoll_serving::accepting::{self, ConnectionHandler};
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
-use plimsoll_serving::tls_server::early::ServerStream;
+use plimsoll_serving::tls_server::early_data::ServerStream;
 
 const READ_CHUNK_BYTES: usize = 64 << 10;
 /// Capacity in bytes to which empty buffers are shrunk.
-const MAX_KEPT_BYTES: usize = 256 << 10;
+const MAX_KEPT_BUFFER_BYTES: usize = 256 << 10;
 
 /// The protocol of a codec plugin: each request is answered with its own payload.
 #[derive(Args, Clone, Debug)]
@@ -68,7 +68,7 @@ impl ReferenceServer for PluginOptions {
         });
         Ok(Box::pin(async move {
             let handler = PluginHandler(Arc::clone(&server));
-            let accepted = accepting::accept(context.bound, handler, context.stopped);
+            let accepted = accepting::accept_and_serve(context.bound, handler, context.stopped);
             let connections = accepted.await?;
             let counters = &server.counters;
             let counted = [
@@ -88,9 +88,10 @@ impl ReferenceServer for PluginOptions {
 /// # Errors
 /// Returns an error if it can't build them, or fails.
 fn check_codec(codec: &Codec) -> Result<(), ServeError> {
-    let wrong =
-        |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));
-    match codec.make(MakeKind::Response, 1, 0, b"echo", &mut Vec::new()) {
+    let wrong = |problem: String| {
+        ServeError::invalid_option("codec", format!("{}: {problem}", codec.name()))
+    };
+    match codec.make_frame(NewFrameKind::Response, 1, 0, b"echo", &mut Vec::new()) {
         Ok(true) => Ok(()),
         Ok(false) => Err(wrong(
             "the plugin can't build responses (PLIMSOLL_MAKE_RESPONSE), so it can't be served"
@@ -128,13 +129,13 @@ impl ConnectionHandler for PluginHandler {
             if !out.is_empty() {
                 stream.write_all(&out).await?;
                 out.clear();
-                out.shrink_to(MAX_KEPT_BYTES);
+                out.shrink_to(MAX_KEPT_BUFFER_BYTES);
             }
             match taken {
                 Ok(taken) => {
                     input.drain(..taken);
                     if input.is_empty() {
-                        input.shrink_to(MAX_KEPT_BYTES);
+                        input.shrink_to(MAX_KEPT_BUFFER_BYTES);
                     }
                 }
                 Err(fault) => {
@@ -171,7 +172,7 @@ impl PluginServer {
                 .decode(rest, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES)?
             {
                 DecodeResult::Frame(frame) => {
-                    self.answer(&frame, &rest[frame.payload.clone()], out)?;
+                    self.write_answer(&frame, &rest[frame.payload.clone()], out)?;
                     taken += frame.length;
                 }
                 DecodeResult::More(_) => return Ok(taken),
@@ -179,10 +180,15 @@ impl PluginServer {
         }
     }
 
-    fn answer(&self, frame: &Frame, payload: &[u8], out: &mut Vec<u8>) -> Result<(), CodecFault> {
+    fn write_answer(
+        &self,
+        frame: &Frame,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), CodecFault> {
         let (counter, what) = match frame.kind {
-            FrameKind::Request { .. } => (&self.counters.answered, Some(MakeKind::Response)),
-            FrameKind::Heartbeat => (&self.counters.heartbeats, Some(MakeKind::HeartbeatAck)),
+            FrameKind::Request { .. } => (&self.counters.answered, Some(NewFrameKind::Response)),
+            FrameKind::Heartbeat => (&self.counters.heartbeats, Some(NewFrameKind::HeartbeatAck)),
             FrameKind::Oneway => (&self.counters.oneway, None),
             // These frames need no response.
             FrameKind::Response { .. } | FrameKind::HeartbeatAck | FrameKind::GoAway => {
@@ -190,12 +196,13 @@ impl PluginServer {
             }
         };
         if let Some(what) = what {
-            let payload = if what == MakeKind::Response {
+            let payload = if what == NewFrameKind::Response {
                 payload
             } else {
                 &[]
             };
-            self.codec.make(what, frame.id, frame.note, payload, out)?;
+            self.codec
+                .make_frame(what, frame.id, frame.note, payload, out)?;
         }
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(())

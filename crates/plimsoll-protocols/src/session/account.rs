@@ -71,7 +71,7 @@ impl TokenAccount {
     }
 
     /// Starts a new numbering of frames.
-    pub(super) fn begin_epoch(&mut self) {
+    pub(super) fn restart_numbering(&mut self) {
         self.highest = 0;
         self.missing = Vec::new();
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, GoodputBounds, Metric, RequestFields, Target};
-use plimsoll_model::rows::template::{MetadataField, TraceIds, Variation, VaryingMessages};
+use plimsoll_model::rows::template::{MetadataField, TraceIds, VariationSettings, VaryingMessages};
 
 /// A scripted session: created over an HTTP API, its tokens read from a WebSocket. Each of its queries is a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct SessionCall {
 }
 
 impl Call for SessionCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         ("session", format!("{} queries", self.queries).into())
     }
 
@@ -57,11 +57,11 @@ impl Call for SessionCall {
             .then_some("sessions do not report why a model ended its answer: leave it out")
     }
 
-    fn variation(&self) -> Option<&Variation> {
+    fn variation_settings(&self) -> Option<&VariationSettings> {
         self.query.varying.as_ref().map(|v| &v.variation)
     }
 
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         let varying = self.headers.varying.as_ref();
         let live = varying.map_or(&[][..], |all| &all.fields);
         (&self.headers.constant, live)

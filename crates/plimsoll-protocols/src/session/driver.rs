@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::script::{
-    LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin,
+    LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptStart,
 };
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketReader, append_masked_frame, close_payload, code,
+    Opcode, ReaderRole, WebSocketReader, append_masked_frame, code, encode_close_payload,
 };
 
 use super::SessionCall;
@@ -81,7 +81,7 @@ impl SessionScripts {
 impl ScriptFactory for SessionScripts {
     type Script = UserSession;
 
-    fn new_script(&self, origin: ScriptOrigin) -> UserSession {
+    fn new_script(&self, origin: ScriptStart) -> UserSession {
         let mix = origin.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.options.seed;
         UserSession {
             options: Arc::clone(&self.options),
@@ -179,20 +179,20 @@ struct ActiveQuery {
     reconnects: u32,
     reconnects_failed: u32,
     /// The query's `done` frame, kept until the API has confirmed the start of the query.
-    end: Option<QueryEnd>,
+    end: Option<DoneFrame>,
 }
 
 /// The content of a `done` frame.
 #[derive(Clone, Copy, Debug)]
-struct QueryEnd {
+struct DoneFrame {
     at: Time,
     /// The number of tokens that the server sent, if the frame contains it.
     tokens: Option<u64>,
-    finish: QueryFinish,
+    finish: QueryEndReason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueryFinish {
+enum QueryEndReason {
     Stop,
     Cancelled,
     Error,
@@ -201,7 +201,7 @@ enum QueryFinish {
 /// One user's session: see the module's documentation.
 pub struct UserSession {
     options: Arc<SessionOptions>,
-    origin: ScriptOrigin,
+    origin: ScriptStart,
     unix_zero_ns: u64,
     random: Xorshift,
     api: ApiState,
@@ -221,7 +221,7 @@ pub struct UserSession {
     session_token: String,
     account: TokenAccount,
     epoch: Option<u64>,
-    /// The API's run number of the current query, or of the last one.
+    /// The number that the API gave to the execution of the current query, or of the last one.
     run_number: Option<u64>,
     /// When the connection of the socket was requested.
     socket_requested_at: Time,
@@ -261,8 +261,8 @@ impl Script for UserSession {
         // The deadline counts from when the session was due.
         let due = Time(now.0.saturating_sub(self.origin.late_ns));
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| due + d);
-        self.request_api(ApiRequest::Create, now, ctx);
-        self.set_wake_up(ctx);
+        self.start_api_request(ApiRequest::Create, now, ctx);
+        self.request_wake_up(ctx);
     }
 
     fn on_connected(
@@ -279,7 +279,7 @@ impl Script for UserSession {
             self.socket = SessionSocketState::Upgrading;
             self.reader = WebSocketReader::new(ReaderRole::Client, MAX_FRAME_BYTES);
             self.upgrade_response = Vec::new();
-            self.write_upgrade(now, turn.out(SOCKET_LINK));
+            self.write_upgrade_request(now, turn.out_buffer(SOCKET_LINK));
         }
     }
 
@@ -322,7 +322,7 @@ impl Script for UserSession {
             return self.on_api_response(&answer, now, turn);
         }
         // A server that closes a kept connection just when a request is sent has not read it, so the request is sent
-        // again. After a reset it may have read the request, and a run must not be started twice.
+        // again. After a reset it may have read the request, and a query must not be started twice.
         let kept = std::mem::take(&mut self.api_is_reused);
         if closed && !begun && now.since(self.requested_at) < 1_000_000_000 && kept {
             self.api = ApiState::Connecting;
@@ -332,7 +332,7 @@ impl Script for UserSession {
         self.on_api_failure(outcome, detail, now, turn);
     }
 
-    fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn on_timer(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let SessionSocketState::Pausing(at) = self.socket
             && at <= now
         {
@@ -356,7 +356,7 @@ impl Script for UserSession {
             turn.record_failure_message(outcome, text);
             return self.abort_session(outcome, now, turn);
         }
-        self.set_wake_up(turn);
+        self.request_wake_up(turn);
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
@@ -368,14 +368,14 @@ impl Script for UserSession {
         let failed = self.has_failed || outcome.is_error();
         self.record_query(outcome, now, turn);
         if failed {
-            turn.count(measures::SESSIONS_FAILED, 1);
+            turn.add_to_count(measures::SESSIONS_FAILED, 1);
         }
     }
 }
 
 impl UserSession {
     /// Requests a wake-up at the earliest deadline.
-    fn set_wake_up(&self, turn: &mut ScriptContext<'_>) {
+    fn request_wake_up(&self, turn: &mut ScriptContext<'_>) {
         let mut at = self.deadline.min(self.next_at);
         if let SessionSocketState::Pausing(again) = self.socket {
             at = at.min(again);
@@ -389,13 +389,13 @@ impl UserSession {
         } else {
             measures::SESSIONS_OK
         };
-        turn.count(count, 1);
+        turn.add_to_count(count, 1);
         if self.socket == SessionSocketState::Open {
             let mask = self.random.mask();
-            let payload = close_payload(code::NORMAL_CLOSURE, "");
-            append_masked_frame(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
+            let payload = encode_close_payload(code::NORMAL_CLOSURE, "");
+            append_masked_frame(turn.out_buffer(SOCKET_LINK), Opcode::Close, mask, &payload);
         }
         self.request = None;
-        turn.end(!self.has_failed);
+        turn.end_script(!self.has_failed);
     }
 }

@@ -19,16 +19,16 @@ const STACK_COMMANDS: &[&str] = &["session", "stack run"];
 
 /// Variables of older load scripts. Other commands ignore them, because their names are too common.
 const LEGACY_VARIABLES: [VariableAlias; 8] = [
-    alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
-    alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
-    alias("OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
-    alias("WS_MAX_RECONNECT_ATTEMPTS", "PLIMSOLL_RECONNECTS", ""),
-    alias(
+    stack_command_alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
+    stack_command_alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
+    stack_command_alias("OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
+    stack_command_alias("WS_MAX_RECONNECT_ATTEMPTS", "PLIMSOLL_RECONNECTS", ""),
+    stack_command_alias(
         "WS_INITIAL_BACKOFF_SECONDS",
         "PLIMSOLL_RECONNECT_PAUSE",
         "s",
     ),
-    alias(
+    stack_command_alias(
         "WS_MAX_BACKOFF_SECONDS",
         "PLIMSOLL_RECONNECT_PAUSE_MOST",
         "s",
@@ -50,7 +50,11 @@ const LEGACY_VARIABLES: [VariableAlias; 8] = [
     ),
 ];
 
-const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> VariableAlias {
+const fn stack_command_alias(
+    name: &'static str,
+    variable: &'static str,
+    unit: &'static str,
+) -> VariableAlias {
     VariableAlias::for_commands(
         STACK_COMMANDS,
         name,
@@ -84,16 +88,16 @@ impl QueryFlags {
         api: SocketAddr,
         sockets: SocketAddr,
     ) -> Result<(), UsageError> {
-        spec.target = Some(QueryFlags::url(api));
+        spec.target = Some(QueryFlags::api_url(api));
         spec.call = CallSpec::from_section(&SessionSection {
             socket: Some(format!("ws://{sockets}")),
-            ..self.section(spec)?
+            ..self.build_section(spec)?
         })?;
         Ok(())
     }
 
     /// Returns the URL of the API at this address.
-    pub fn url(api: SocketAddr) -> String {
+    pub fn api_url(api: SocketAddr) -> String {
         format!("session://{api}")
     }
 
@@ -101,7 +105,7 @@ impl QueryFlags {
     ///
     /// # Errors
     /// When a flag's value is not valid in a plan.
-    fn section(&self, spec: &mut Spec) -> Result<SessionSection, UsageError> {
+    fn build_section(&self, spec: &mut Spec) -> Result<SessionSection, UsageError> {
         apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
             // The rows of the CSV file come from the log of requests.
@@ -115,7 +119,7 @@ impl QueryFlags {
     }
 
     /// Returns the additional format that the run is exported to.
-    pub fn export(&self) -> Option<ExportTarget> {
+    pub fn export_target(&self) -> Option<ExportTarget> {
         Some(("sessions", self.output_dir.clone()?))
     }
 }
@@ -185,11 +189,11 @@ impl ProtocolCommand for SessionFlags {
             agent: self.agent,
             goodput: combine_goodput_bounds(&self.goodput),
             headers,
-            ..self.queries.section(spec)?
+            ..self.queries.build_section(spec)?
         })
     }
 
     fn export_target(&self) -> Option<ExportTarget> {
-        self.queries.export()
+        self.queries.export_target()
     }
 }

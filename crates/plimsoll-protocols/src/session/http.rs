@@ -73,7 +73,7 @@ impl ApiResponseReader {
     /// # Errors
     /// When the connection ends within a response.
     pub fn finish(&mut self) -> Result<Option<ApiResponse>, Http1Error> {
-        let ended = self.responses.end()?;
+        let ended = self.responses.on_end_of_stream()?;
         Ok(ended.map(|response| self.take_response(&response)))
     }
 

@@ -9,7 +9,7 @@ use plimsoll_model::formats::redaction;
 use plimsoll_model::formats::units::Period;
 use plimsoll_model::plan::{GoodputBounds, RequestFields, Target};
 use plimsoll_model::rows::template::{
-    self, MessageRenderer, RenderContext, Template, Variation, VaryingMessages,
+    self, MessageRenderer, RenderContext, Template, VariationSettings, VaryingMessages,
 };
 use plimsoll_model::spec::{
     CallSection, FieldNameRules, GoodputSpec, LoadSpec, MetadataSpec, OptionalPeriod, PlanRows,
@@ -336,13 +336,13 @@ impl SessionSection {
         let headers = headers.into_request_fields(&variation);
         let template = Template::parse(text, &mut 0, rows.as_ref());
         let template = problems.ok_or_report("call.session.query", template);
-        let query = template.map(|template| query_text(text, template, variation));
+        let query = template.map(|template| build_query_text(text, template, variation));
         (query, headers)
     }
 }
 
 /// Builds the text of all queries from the template that the user wrote.
-fn query_text(text: &str, template: Template, variation: Variation) -> QueryText {
+fn build_query_text(text: &str, template: Template, variation: VariationSettings) -> QueryText {
     if let Some(constant) = template.constant_text() {
         return QueryText {
             text: text.to_owned(),

@@ -57,7 +57,7 @@ impl Default for CallTable {
 impl CallTable {
     /// Returns the number of calls in flight.
     #[inline]
-    pub(crate) fn open_count(&self) -> u32 {
+    pub(crate) fn in_flight_count(&self) -> u32 {
         self.in_flight
     }
 
@@ -185,7 +185,7 @@ mod tests {
                         }
                     }
                 }
-                prop_assert_eq!(calls.open_count() as usize, open.len());
+                prop_assert_eq!(calls.in_flight_count() as usize, open.len());
             }
             let mut left: Vec<u32> = calls.drain().map(|call| call.0).collect();
             left.sort_unstable();

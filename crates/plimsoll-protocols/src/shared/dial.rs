@@ -22,7 +22,9 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// Returns the last address and its error if no address can be connected to.
-pub(crate) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
+pub(crate) async fn connect_to_first(
+    addresses: &[Address],
+) -> Result<TcpStream, (Address, io::Error)> {
     let mut left = addresses.iter().cloned();
     let mut attempts = JoinSet::new();
     let mut last = None;

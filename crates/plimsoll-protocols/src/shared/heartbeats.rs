@@ -68,7 +68,7 @@ impl Heartbeats {
         }
     }
 
-    /// Returns when [`Heartbeats::expire`] has to be called; `is_open` says whether new heartbeats may be sent.
+    /// Returns when [`Heartbeats::on_deadline`] has to be called; `is_open` says whether new heartbeats may be sent.
     #[inline]
     pub(crate) fn deadline(&self, is_open: bool) -> Option<Time> {
         match self.in_flight {
@@ -80,7 +80,7 @@ impl Heartbeats {
         }
     }
 
-    pub(crate) fn expire(&mut self, now: Time) -> HeartbeatAction {
+    pub(crate) fn on_deadline(&mut self, now: Time) -> HeartbeatAction {
         match self.in_flight {
             Some((_, due)) if now < due => HeartbeatAction::Nothing,
             Some(_) => {

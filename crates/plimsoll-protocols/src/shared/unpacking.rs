@@ -24,7 +24,7 @@ const INPUT_CHUNK_BYTES: usize = 1024;
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// The capacity of the output buffer that is kept for the next chunk, in bytes.
-const MAX_KEPT_BYTES: usize = 64 << 10;
+const MAX_KEPT_OUTPUT_BYTES: usize = 64 << 10;
 
 /// The largest zstd window that a client must support (RFC 9659): the base-2 logarithm of its size in bytes.
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
@@ -73,7 +73,7 @@ impl ContentCodings {
     }
 
     /// Returns whether all codings can be decoded.
-    pub(crate) fn are_known(self) -> bool {
+    pub(crate) fn are_supported(self) -> bool {
         !self.0.contains(&ContentCoding::Unknown)
     }
 }
@@ -385,7 +385,7 @@ impl Unpacker {
         if !piece.bytes.is_empty() {
             sink(&piece.bytes);
             piece.bytes.clear();
-            piece.bytes.shrink_to(MAX_KEPT_BYTES);
+            piece.bytes.shrink_to(MAX_KEPT_OUTPUT_BYTES);
         }
         result.map_err(UnpackError::Corrupt)
     }
@@ -436,15 +436,15 @@ mod tests {
             |values: &[&str]| ContentCodings::parse(values.iter().map(|value| value.as_bytes()));
         assert_eq!(of(&["identity", ""]), ContentCodings::IDENTITY);
         assert_eq!(of(&["gzip"]), ContentCodings::from(ContentCoding::Gzip));
-        assert!(!of(&["gzip, compress"]).are_known());
-        assert!(!of(&["gzip,gzip,gzip", "gzip,gzip,gzip"]).are_known());
+        assert!(!of(&["gzip, compress"]).are_supported());
+        assert!(!of(&["gzip,gzip,gzip", "gzip,gzip,gzip"]).are_supported());
         let packed = brotli(&gzip(&deflate(TEXT)));
         for values in [
             &["deflate, x-gzip,br"][..],
             &["deflate", "identity, gzip", "br"],
         ] {
             let codings = of(values);
-            assert!(codings.are_known());
+            assert!(codings.are_supported());
             for step in [1, 7, packed.len()] {
                 let mut unpacker = Unpacker::new(codings, 1_000).unwrap();
                 let mut out = Vec::new();

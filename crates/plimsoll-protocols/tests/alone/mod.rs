@@ -1,6 +1,6 @@
 //! The control of a single worker, which starts at a given time and merges its intervals.
 
-use plimsoll_engine::worker::{StopLevel, WorkerControl, WorkerInterval};
+use plimsoll_engine::worker::{StopUrgency, WorkerControl, WorkerInterval};
 use plimsoll_model::Time;
 use plimsoll_model::records::record::RecordedInterval;
 
@@ -10,8 +10,8 @@ pub(crate) struct SoleWorkerControl {
 }
 
 impl WorkerControl for SoleWorkerControl {
-    fn stop_level(&self) -> StopLevel {
-        StopLevel::Run
+    fn stop_urgency(&self) -> StopUrgency {
+        StopUrgency::Run
     }
     fn start_time(&self) -> Option<Time> {
         self.start

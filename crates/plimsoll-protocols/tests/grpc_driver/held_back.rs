@@ -43,7 +43,7 @@ fn assert_output_bounded(mut client: Client, calls: usize, each: usize) {
         );
         let (more, ends) = count_data(&client.sent());
         (bytes, ended) = (bytes + more, ended + ends);
-        if !client.driver.is_held_back() {
+        if !client.driver.has_held_back_messages() {
             break;
         }
         // Frames that arrive meanwhile change nothing.
@@ -68,14 +68,14 @@ fn messages_wait_while_outbox_is_full() {
 fn ping_replies_are_not_payload() {
     let mut client = Client::with_calls(5_000, &[(setting::INITIAL_WINDOW_SIZE, 0)], 3);
     client.sent();
-    let carried = client.driver.payload_bytes();
+    let carried = client.driver.appended_payload_bytes();
     client.receive(&frame(kind::PING, 0, 0, &[7; 8])).unwrap();
     assert_eq!(
-        (client.out.len(), client.driver.payload_bytes()),
+        (client.out.len(), client.driver.appended_payload_bytes()),
         (17, carried)
     );
     client.receive(&open_windows()).unwrap();
-    let asked = (client.driver.payload_bytes() - carried) as usize;
+    let asked = (client.driver.appended_payload_bytes() - carried) as usize;
     // The output also contains a SETTINGS acknowledgement.
     assert_eq!(client.out.len(), 17 + 9 + asked);
     assert!(asked > 15_000);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::rows::template::{
-    MessageRenderer, MetadataField, RenderContext, RowOrder, Template, Variation, VaryingMessages,
-    VaryingMetadata,
+    MessageRenderer, MetadataField, RenderContext, RowOrder, Template, VariationSettings,
+    VaryingMessages, VaryingMetadata,
 };
 use plimsoll_protocols::grpc::{MethodKind, StreamPace, StreamPlan};
 use plimsoll_wire::hpack::Decoder;
@@ -35,7 +35,7 @@ fn call(filling: usize) -> GrpcCall {
         method: "a.S/M".to_owned(),
         message: vec![1],
         varying: Some(VaryingMessages {
-            variation: Variation::new(1, 1, 1, RowOrder::RoundRobin),
+            variation: VariationSettings::new(1, 1, 1, RowOrder::RoundRobin),
             messages: vec![Arc::new(NumberRenderer { filling })],
         }),
         max_message: 1000,
@@ -129,7 +129,7 @@ fn window_blocked_messages_stay_unchanged() {
 fn varying_metadata(size: usize) -> Option<VaryingMetadata> {
     let typed = format!("{}{{{{seq}}}}", "m".repeat(size));
     Some(VaryingMetadata {
-        variation: Variation::new(1, 1, 1, RowOrder::RoundRobin),
+        variation: VariationSettings::new(1, 1, 1, RowOrder::RoundRobin),
         fields: vec![MetadataField {
             name: "x-own".to_owned(),
             template: Template::parse(&typed, &mut 0, None).unwrap(),
@@ -268,11 +268,11 @@ fn stream_succeeds_after_its_duration() {
     client.greet(&[]);
     client.start();
     let mut expire = |now, deadline: Option<u64>| {
-        assert_eq!(client.driver.deadline(), Some(Time(now)));
+        assert_eq!(client.driver.next_timer(), Some(Time(now)));
         client
             .driver
-            .expire(Time(now), &mut client.out, &mut client.events);
-        assert_eq!(client.driver.deadline(), deadline.map(Time));
+            .on_timer(Time(now), &mut client.out, &mut client.events);
+        assert_eq!(client.driver.next_timer(), deadline.map(Time));
         (client.ended(), resets(&client.sent()))
     };
     assert_eq!(expire(301, Some(501)), (vec![], vec![]));
@@ -287,10 +287,10 @@ fn paced_messages_carry_send_time() {
     client.greet(&[]);
     client.start();
     for now in [101, 201] {
-        assert_eq!(client.driver.deadline(), Some(Time(now)));
+        assert_eq!(client.driver.next_timer(), Some(Time(now)));
         client
             .driver
-            .expire(Time(now), &mut client.out, &mut client.events);
+            .on_timer(Time(now), &mut client.out, &mut client.events);
     }
     let times = [1, 101, 201].into_iter().zip(0..);
     let wanted: Vec<u8> = times

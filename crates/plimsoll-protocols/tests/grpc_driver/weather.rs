@@ -119,7 +119,7 @@ impl ConnectedPair {
                 self.server.answer_held_request(stream, &mut self.to_client);
             }
             // The worker does the same once all output is sent.
-            if self.client.out.is_empty() && self.client.driver.is_held_back() {
+            if self.client.out.is_empty() && self.client.driver.has_held_back_messages() {
                 self.client
                     .driver
                     .resume_sending(Time(3), &mut self.client.out);
@@ -181,7 +181,7 @@ proptest! {
                     let settings = [(setting::HEADER_TABLE_SIZE, size)];
                     pair.server.send_settings(&settings, &mut pair.to_client);
                 }
-                Action::Goaway => pair.server.goaway(ErrorCode::NO_ERROR, &mut pair.to_client),
+                Action::Goaway => pair.server.send_goaway(ErrorCode::NO_ERROR, &mut pair.to_client),
                 _ => {}
             }
         }

@@ -379,6 +379,6 @@ async fn invalid_options_are_named() {
     };
     let error = none.start(place).err().unwrap();
     assert!(error.to_string().contains("at least 1"), "{error}");
-    let error = plimsoll_serving::runtime(Some(0)).unwrap_err();
+    let error = plimsoll_serving::build_runtime(Some(0)).unwrap_err();
     assert!(error.to_string().contains("workers"), "{error}");
 }

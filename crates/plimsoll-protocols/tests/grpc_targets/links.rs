@@ -16,7 +16,7 @@ use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
 use plimsoll_serving::reference::default_flags;
 use plimsoll_serving::{ListenOptions, ResponseDelay, ServerTlsOptions};
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, KeyAlgorithm, Validity};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, KeyAlgorithm, Validity};
 use rustls::{CipherSuite, NamedGroup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,7 +26,7 @@ use crate::peer::{
     serve,
 };
 
-pub(crate) fn tls(set: &CertificateSet) -> ListenOptions {
+pub(crate) fn tls(set: &CertificatePaths) -> ListenOptions {
     ListenOptions {
         tls: Some(ServerTlsOptions {
             cert: set.server_cert.clone(),
@@ -42,7 +42,7 @@ pub(crate) fn tls(set: &CertificateSet) -> ListenOptions {
     }
 }
 
-pub(crate) fn mutual(set: &CertificateSet) -> ListenOptions {
+pub(crate) fn mutual(set: &CertificatePaths) -> ListenOptions {
     let mut listen = tls(set);
     listen.tls.as_mut().unwrap().client_ca = Some(set.ca_cert.clone());
     listen

@@ -10,7 +10,7 @@ use plimsoll_protocols::grpc::target::generated::orders::order_service_client::O
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts};
 use plimsoll_serving::{ListenOptions, ServeError};
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -62,7 +62,7 @@ pub(crate) fn serve_on(
     options: impl ReferenceServer,
 ) -> RunningServer {
     let bound = listen.bind().unwrap();
-    let address = bound.address().tcp().unwrap();
+    let address = bound.address().tcp_address().unwrap();
     assert_ne!(address.port(), 0);
     let (stop, stopped) = oneshot::channel::<()>();
     let place = ServeContext {
@@ -99,7 +99,7 @@ pub(crate) fn plaintext() -> ClientSecurity {
 }
 
 /// Trusts `ca` and presents the client certificate of `identity`.
-pub(crate) fn secure(ca: &Path, identity: Option<&CertificateSet>) -> ClientSecurity {
+pub(crate) fn secure(ca: &Path, identity: Option<&CertificatePaths>) -> ClientSecurity {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(
         CertificateDer::pem_file_iter(ca)
@@ -180,7 +180,7 @@ pub(crate) async fn orders_client(
 }
 
 /// Creates a set of certificates, which exists as long as its directory.
-pub(crate) fn certificates(options: &CertificateOptions) -> (tempfile::TempDir, CertificateSet) {
+pub(crate) fn certificates(options: &CertificateOptions) -> (tempfile::TempDir, CertificatePaths) {
     let dir = tempfile::tempdir().unwrap();
     let set = make_certificates(dir.path(), options).unwrap();
     (dir, set)

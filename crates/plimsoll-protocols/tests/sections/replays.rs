@@ -38,7 +38,7 @@ impl LogFile {
     }
 
     fn spec(&self, load: &str, call: &str) -> Spec {
-        register();
+        register_protocols();
         spec::read(&self.plan(load, call)).expect("readable")
     }
 

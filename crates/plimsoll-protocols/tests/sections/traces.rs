@@ -10,7 +10,7 @@ use super::*;
 /// Every protocol either sends the ids of W3C Trace Context, or says which protocols do.
 #[test]
 fn traceparent_is_supported_or_rejected() {
-    register();
+    register_protocols();
     let plan = |target: &str, call: &str| {
         format!(
             "target = \"{target}\"\ntraceparent = true\n{call}\n[load]\nclients = 1\nduration = \"1s\"\n"
@@ -28,7 +28,7 @@ fn traceparent_is_supported_or_rejected() {
         let text = plan(target, call);
         let typed = spec::read(&text).expect("readable");
         let resolved = spec::resolve(&typed, &FileContext).expect("right");
-        let (_, varying) = resolved.call.fields();
+        let (_, varying) = resolved.call.header_fields();
         let names: Vec<&str> = varying.iter().map(|field| &*field.name).collect();
         assert_eq!(names, ["traceparent"], "{call}");
         let saved = typed.with_defaults(&resolved).to_toml().expect("writable");
@@ -37,7 +37,10 @@ fn traceparent_is_supported_or_rejected() {
         assert_eq!(again.call, resolved.call, "{saved}");
         let without = text.replace("traceparent = true", "traceparent = false");
         let without = spec::resolve(&spec::read(&without).expect("readable"), &FileContext);
-        assert!(without.expect("right").call.fields().1.is_empty(), "{call}");
+        assert!(
+            without.expect("right").call.header_fields().1.is_empty(),
+            "{call}"
+        );
     }
     let others = "only for [call.grpc], [call.http], [call.session] and [call.fetch]";
     for (target, call, name) in [
@@ -77,7 +80,7 @@ impl ResolveContext for QueryRecorder {
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         FileContext.read_bytes(path)
     }
-    fn answer_question(&self, question: &mut dyn Any) {
+    fn answer_protocol_query(&self, question: &mut dyn Any) {
         let question = question
             .downcast_ref::<ReflectionQuery>()
             .expect("a question");
@@ -88,7 +91,7 @@ impl ResolveContext for QueryRecorder {
 /// Each query before a load has a different trace id, and the plan's metadata unchanged.
 #[test]
 fn reflection_queries_have_distinct_traces() {
-    register();
+    register_protocols();
     let text = "target = \"grpc://a:1\"\ntraceparent = true\n[call.grpc]\nmethod = \"own.Service/Get\"\nreflection = true\n\
                 [call.grpc.metadata]\nx-tenant = \"7\"\nx-call = \"{{seq}}\"\n[load]\nclients = 1\nduration = \"1s\"\n";
     let typed = spec::read(text).expect("readable");

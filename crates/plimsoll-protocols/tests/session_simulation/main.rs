@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
@@ -25,7 +25,7 @@ use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, append_frame,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, derive_accept_key,
 };
 
 #[path = "../alone/mod.rs"]
@@ -137,7 +137,7 @@ fn simulate_load(
         ..LoadPlan::default()
     };
     adjust(&mut load, &mut stack);
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let options = SessionOptions {
         api: parse_target("session://127.0.0.1:1").unwrap().0,
         api_tls: None,
@@ -209,7 +209,7 @@ fn random_socket_kills_lose_no_tokens() {
         let seen = simulate(seed, false);
         let (record, all) = (&seen.record, seen.sessions * seen.queries);
         let context = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
-        assert_eq!((record.due, record.ok()), (all, all), "{}", context());
+        assert_eq!((record.due, record.ok_calls()), (all, all), "{}", context());
         assert_eq!(
             of(record, Count::TokensReceived),
             all * TOKENS,
@@ -251,7 +251,7 @@ fn success_implies_all_tokens_despite_faults() {
         assert_eq!(record.due, all, "{}", context());
         assert_eq!(
             record.due,
-            record.ended() + record.not_started,
+            record.ended_calls() + record.not_started,
             "{}",
             context()
         );
@@ -261,13 +261,13 @@ fn success_implies_all_tokens_despite_faults() {
         assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", context());
         assert_eq!(of(record, Count::TokensOutOfOrder), 0, "{}", context());
         assert!(
-            of(record, Count::TokensReceived) >= record.ok() * TOKENS,
+            of(record, Count::TokensReceived) >= record.ok_calls() * TOKENS,
             "{}",
             context()
         );
         // Token gaps of failed queries are not recorded.
         let gaps = record.measures.times(TimeMeasure::TokenGap).len();
-        assert_eq!(gaps, record.ok() * (TOKENS - 1), "{}", context());
+        assert_eq!(gaps, record.ok_calls() * (TOKENS - 1), "{}", context());
         failed += record.errors();
     }
     if std::env::var_os("SIMULATION_SEED").is_none() {
@@ -287,7 +287,11 @@ fn queries_fail_with_socket_error() {
             let seen = simulate_with(seed, false, fault);
             let (record, context) = (&seen.record, format!("{fault:?}, seed {seed}"));
             let outcomes = &record.outcomes;
-            assert_eq!(record.due, record.ended() + record.not_started, "{context}");
+            assert_eq!(
+                record.due,
+                record.ended_calls() + record.not_started,
+                "{context}"
+            );
             assert_eq!(outcomes.get(Outcome::DeadlineExceeded), 0, "{context}");
             assert!(outcomes.get(outcome) > 0, "{context}: {outcomes:?}");
             assert_eq!(
@@ -304,7 +308,7 @@ fn api_disconnect_is_not_deadline_exceeded() {
     for seed in 0..10 {
         let record = simulate_with(seed, false, StackFault::ApiCloses).record;
         let outcomes = &record.outcomes;
-        assert!(record.due > 0 && record.due == record.ended() + record.not_started);
+        assert!(record.due > 0 && record.due == record.ended_calls() + record.not_started);
         assert_eq!(
             outcomes.get(Outcome::ConnectionClosed) + outcomes.get(Outcome::BrokenOff),
             record.due,
@@ -332,7 +336,11 @@ fn session_survives_ping_flood() {
     for seed in 0..3 {
         let seen = simulate_with(seed, false, StackFault::Flood);
         let all = seen.sessions * seen.queries;
-        assert_eq!((seen.record.due, seen.record.ok()), (all, all), "{seed}");
+        assert_eq!(
+            (seen.record.due, seen.record.ok_calls()),
+            (all, all),
+            "{seed}"
+        );
         // A pong has 6 bytes, a ping 2. The bound is what fits in the socket's buffer, the limit of pending
         // replies, the response's header, and the pongs for one read.
         let most = (64 + 64) * 1024 / 3 + 128 * 1024 + 1024;
@@ -362,7 +370,7 @@ fn drain_starts_at_schedule_end() {
     let mut first_queries = 0;
     for seed in 0..10 {
         let seen = simulate_load(seed, false, StackFault::Nothing, one_slow_session);
-        first_queries += seen.record.ok();
+        first_queries += seen.record.ok_calls();
     }
     // Each session's first query ends within the load; a second one does not.
     assert_eq!(first_queries, 10);
@@ -376,7 +384,11 @@ fn drain_cuts_off_endless_sessions() {
             one_slow_session(load, stack);
             stack.pace = never;
         });
-        assert_eq!(seen.record.calls_cut_off(), 1, "no deadline, seed {seed}");
+        assert_eq!(
+            seen.record.cut_off_call_count(),
+            1,
+            "no deadline, seed {seed}"
+        );
         // Clients start one session after another, so deadlines do not bound the run.
         let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             one_slow_session(load, stack);
@@ -387,7 +399,11 @@ fn drain_cuts_off_endless_sessions() {
             load.deadline = Some(Duration::from_secs(60));
             stack.pace = never;
         });
-        assert_eq!(seen.record.calls_cut_off(), 1, "closed loop, seed {seed}");
+        assert_eq!(
+            seen.record.cut_off_call_count(),
+            1,
+            "closed loop, seed {seed}"
+        );
         // An open load waits until each query's deadline.
         let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             one_slow_session(load, stack);
@@ -396,7 +412,7 @@ fn drain_cuts_off_endless_sessions() {
         });
         let late = seen.record.outcomes.get(Outcome::DeadlineExceeded);
         assert_eq!(late, 1, "arrivals, seed {seed}");
-        assert_eq!(seen.record.calls_cut_off(), 0, "arrivals, seed {seed}");
+        assert_eq!(seen.record.cut_off_call_count(), 0, "arrivals, seed {seed}");
     }
 }
 
@@ -468,7 +484,7 @@ fn users_run_sessions_back_to_back() {
             .max();
         assert!(gap < Some(load_for / 4), "seed {seed}: {gap:?}");
         assert!(last >= begin + load_for / 2, "seed {seed}: {last:?}");
-        assert_eq!(seen.record.calls_cut_off(), 0, "seed {seed}");
+        assert_eq!(seen.record.cut_off_call_count(), 0, "seed {seed}");
     }
 }
 

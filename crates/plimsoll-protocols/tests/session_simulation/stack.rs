@@ -74,14 +74,14 @@ pub(crate) struct Stack {
     pub(crate) fault: StackFault,
     /// Bytes that clients read from sockets while the server read nothing from them.
     pub(crate) taken_unread: usize,
-    pub(crate) unread: BTreeSet<SimulatedPeer>,
+    pub(crate) unread: BTreeSet<SimulatedPeerId>,
     pub(crate) pongs: usize,
     pub(crate) seed: u64,
     pub(crate) pace: Duration,
     /// The probability of killing the socket before a frame, in millionths.
     pub(crate) kill: u64,
     pub(crate) sessions: BTreeMap<String, SessionLog>,
-    pub(crate) connections: BTreeMap<SimulatedPeer, ConnectionKind>,
+    pub(crate) connections: BTreeMap<SimulatedPeerId, ConnectionKind>,
     pub(crate) decided: u64,
     pub(crate) kills: u64,
 }
@@ -119,7 +119,7 @@ impl Stack {
     }
 
     /// Sends the due frames to a socket, and kills it at random.
-    fn push(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn push(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         let mut out = Vec::new();
         loop {
             let Some(ConnectionKind::Socket { session, last, .. }) =
@@ -164,7 +164,7 @@ impl Stack {
 }
 
 impl SimulatedServer for Stack {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         self.connections
             .insert(peer, ConnectionKind::Unknown(Vec::new()));
         if self.fault == StackFault::ApiCloses {
@@ -174,7 +174,7 @@ impl SimulatedServer for Stack {
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -234,7 +234,7 @@ impl SimulatedServer for Stack {
         let mut out = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: {}\r\n\r\n",
-            accept_key(key.as_bytes())
+            derive_accept_key(key.as_bytes())
         )
         .into_bytes();
         if after.is_some() {
@@ -282,7 +282,7 @@ impl SimulatedServer for Stack {
         actions.push(ServerAction::Timer { after, tag: 0 });
     }
 
-    fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, peer: SimulatedPeerId, bytes: usize) {
         if self.unread.contains(&peer) {
             self.taken_unread += bytes;
         }
@@ -290,13 +290,13 @@ impl SimulatedServer for Stack {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
         if self.unread.remove(&peer) {
-            actions.push(ServerAction::Read);
+            actions.push(ServerAction::ResumeReading);
         }
         self.push(peer, now, actions);
         if self.connections.contains_key(&peer) {
@@ -305,7 +305,7 @@ impl SimulatedServer for Stack {
         }
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.connections.remove(&peer);
     }
 }

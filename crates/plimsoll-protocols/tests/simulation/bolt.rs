@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use plimsoll_engine::transport::network::simulated::{
-    ServerAction, SimulatedPeer, SimulatedServer,
+    ServerAction, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_model::plan::ArrivalModel;
 use plimsoll_model::records::record::RecordedInterval;
@@ -32,7 +32,7 @@ struct BoltConnection {
 /// A service that misbehaves at random.
 struct FaultyBoltService {
     seed: u64,
-    connections: BTreeMap<SimulatedPeer, BoltConnection>,
+    connections: BTreeMap<SimulatedPeerId, BoltConnection>,
     form: FrameLayout,
     content: Vec<u8>,
     delay: Duration,
@@ -60,7 +60,7 @@ impl FaultyBoltService {
     /// Handles a frame; returns a complaint if the client must not send it.
     fn take(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         frame: &BoltFrame<'_>,
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -70,7 +70,7 @@ impl FaultyBoltService {
         };
         // Heartbeats have no checksum, like those of SOFABolt.
         let expected = match frame.command {
-            BoltCommand::Heartbeat => self.form.without_switches(),
+            BoltCommand::Heartbeat => self.form.without_checksum(),
             _ => self.form,
         };
         if frame.layout != expected {
@@ -130,7 +130,7 @@ impl FaultyBoltService {
 }
 
 impl SimulatedServer for FaultyBoltService {
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         self.connections.insert(peer, BoltConnection::default());
         if let Some(at) = self.goaway_at
             && at > now
@@ -144,7 +144,7 @@ impl SimulatedServer for FaultyBoltService {
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -179,7 +179,7 @@ impl SimulatedServer for FaultyBoltService {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -212,7 +212,7 @@ impl SimulatedServer for FaultyBoltService {
         actions.push(ServerAction::Send(out));
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.connections.remove(&peer);
     }
 }

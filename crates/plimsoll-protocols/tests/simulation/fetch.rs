@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
+use plimsoll_engine::tls::{ServerSession, ServerSessionFactory, TlsClient};
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_model::plan::{
     ArrivalModel, ChainCheck, ConnectionReuse, LoadPlan, RecordLayer, ServerTrust, Target, TlsPlan,
@@ -15,7 +15,7 @@ use plimsoll_model::plan::{
 use plimsoll_model::records::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Driver, Http1Protocol, HttpCall, HttpRequest};
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -30,12 +30,12 @@ struct RandomFileServer {
     seed: u64,
     /// The number of requests on all connections.
     asked: u64,
-    sessions: Option<ServerSessions>,
-    connections: BTreeMap<SimulatedPeer, (Vec<u8>, Option<ServerSession>)>,
+    sessions: Option<ServerSessionFactory>,
+    connections: BTreeMap<SimulatedPeerId, (Vec<u8>, Option<ServerSession>)>,
 }
 
 impl RandomFileServer {
-    fn new(seed: u64, sessions: Option<ServerSessions>) -> RandomFileServer {
+    fn new(seed: u64, sessions: Option<ServerSessionFactory>) -> RandomFileServer {
         RandomFileServer {
             seed,
             asked: 0,
@@ -79,14 +79,14 @@ impl RandomFileServer {
 }
 
 impl SimulatedServer for RandomFileServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.as_ref().map(|s| s.new_session().unwrap());
         self.connections.insert(peer, (Vec::new(), session));
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -120,7 +120,7 @@ impl SimulatedServer for RandomFileServer {
                     session.seal(&answer);
                 }
                 if ends {
-                    session.close_notify();
+                    session.queue_close_notify();
                 }
                 take_sealed(session)
             }
@@ -134,7 +134,7 @@ impl SimulatedServer for RandomFileServer {
         self.connections.insert(peer, (request, session));
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -143,7 +143,7 @@ impl SimulatedServer for RandomFileServer {
 fn fetch<P: Protocol>(
     seed: u64,
     protocol: P,
-    tls: Option<(TlsClient, ServerSessions)>,
+    tls: Option<(TlsClient, ServerSessionFactory)>,
 ) -> StageRecord {
     let pick = |name, from, to| draw(seed, name, from, to);
     let clients = pick(50, 1, 4) as u32;
@@ -189,7 +189,7 @@ fn protocol() -> Http1Protocol {
 
 /// Checks that every call was answered or reported as truncated, so that none waited in vain.
 fn assert_nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
-    let (ok, cut) = (record.ok(), record.outcomes.get(Outcome::BodyLength));
+    let (ok, cut) = (record.ok_calls(), record.outcomes.get(Outcome::BodyLength));
     assert_eq!(
         (record.due, ok + cut),
         (CALLS, CALLS),
@@ -247,22 +247,22 @@ struct InterruptingServer {
     /// A pause that ends before a low-water mark is checked, or long after.
     pause: Duration,
     aside: Interruption,
-    sessions: ServerSessions,
-    connections: BTreeMap<SimulatedPeer, (Vec<u8>, ServerSession)>,
+    sessions: ServerSessionFactory,
+    connections: BTreeMap<SimulatedPeerId, (Vec<u8>, ServerSession)>,
 }
 
 const PROMISED: usize = 2 << 20;
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 impl SimulatedServer for InterruptingServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.new_session().unwrap();
         self.connections.insert(peer, (Vec::new(), session));
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -291,7 +291,7 @@ impl SimulatedServer for InterruptingServer {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         _tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -300,7 +300,7 @@ impl SimulatedServer for InterruptingServer {
             return;
         };
         match self.aside {
-            Interruption::CloseNotify => session.close_notify(),
+            Interruption::CloseNotify => session.queue_close_notify(),
             Interruption::Alert => {
                 // The client must report the record that it can't decrypt: bad_record_mac.
                 let mut garbage = vec![23, 3, 3, 0, 40];
@@ -317,7 +317,7 @@ impl SimulatedServer for InterruptingServer {
         send(session, actions);
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -390,8 +390,11 @@ fn mid_body_tls_alert_fails_call_immediately() {
     }
 }
 
-fn tls_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
-    let [ca, _, cert, key, ..] = certificates.paths();
+fn tls_ends(
+    certificates: &CertificatePaths,
+    records: RecordLayer,
+) -> (TlsClient, ServerSessionFactory) {
+    let [ca, _, cert, key, ..] = certificates.paths_without_crl();
     let plan = TlsPlan {
         trust: ServerTrust::Ca(ca.to_owned()),
         crl: None,
@@ -425,7 +428,7 @@ fn tls_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, 
             PrivateKeyDer::from_pem_file(key).unwrap(),
         )
         .unwrap();
-    (client, ServerSessions::new(&config))
+    (client, ServerSessionFactory::new(&config))
 }
 
 /// A driver that waits for four kilobytes more than the peer announced.

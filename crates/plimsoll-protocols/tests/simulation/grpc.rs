@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::transport::network::simulated::{
-    ServerAction, SimulatedPeer, SimulatedServer,
+    ServerAction, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_model::records::record::RecordedInterval;
 use plimsoll_model::rows::template::{
-    MessageRenderer, RenderContext, RowOrder, Variation, VaryingMessages,
+    MessageRenderer, RenderContext, RowOrder, VariationSettings, VaryingMessages,
 };
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
@@ -23,7 +23,7 @@ use super::{START, check_every_seed, draw, load, run};
 /// The canned server with delays, pauses and random misbehaviour.
 pub(super) struct FaultyGrpcServer {
     pub(super) canned: CannedServer,
-    pub(super) connections: BTreeMap<SimulatedPeer, CannedConnection>,
+    pub(super) connections: BTreeMap<SimulatedPeerId, CannedConnection>,
     pub(super) delay: Duration,
     /// The interval in which no response is sent.
     pub(super) stall: Option<(Time, Time)>,
@@ -41,7 +41,7 @@ impl FaultyGrpcServer {
 }
 
 impl SimulatedServer for FaultyGrpcServer {
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         let mut connection = self.canned.new_connection();
         let mut out = Vec::new();
         connection.send_preface(&mut out);
@@ -59,7 +59,7 @@ impl SimulatedServer for FaultyGrpcServer {
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -90,7 +90,7 @@ impl SimulatedServer for FaultyGrpcServer {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -102,7 +102,7 @@ impl SimulatedServer for FaultyGrpcServer {
         match u32::try_from(tag) {
             Ok(0) => {
                 connection.announce_goaway(&mut out);
-                connection.goaway(ErrorCode::NO_ERROR, &mut out);
+                connection.send_goaway(ErrorCode::NO_ERROR, &mut out);
             }
             Ok(stream) => connection.answer_held_request(stream, &mut out),
             Err(_) => {}
@@ -113,7 +113,7 @@ impl SimulatedServer for FaultyGrpcServer {
         }
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -140,13 +140,13 @@ fn draw_call(seed: u64, answers: u32) -> GrpcCall {
     let kind = method_kind(seed);
     let message = |name| vec![7; pick(name, 0, 200) as usize];
     let varying = chance(43, 3).then(|| VaryingMessages {
-        variation: Variation::new(seed, 1, 1, RowOrder::RoundRobin),
+        variation: VariationSettings::new(seed, 1, 1, RowOrder::RoundRobin),
         messages: vec![Arc::new(NumberRenderer)],
     });
     let stream = (kind != MethodKind::Unary).then(|| StreamPlan {
         kind,
         messages: vec![message(36), message(44)],
-        count: match kind.client_streams() {
+        count: match kind.is_client_streaming() {
             // More would only take time, since the simulated network delivers a few bytes at once.
             true => pick(45, 0, 8) as u32,
             false => 1,
@@ -156,7 +156,7 @@ fn draw_call(seed: u64, answers: u32) -> GrpcCall {
             1 => StreamPace::Every(Duration::from_micros(pick(47, 1, 20_000))),
             _ => StreamPace::None,
         },
-        expect: (kind.server_streams() && chance(48, 2))
+        expect: (kind.is_server_streaming() && chance(48, 2))
             .then(|| answers + pick(49, 0, 2) as u32 - 1),
         cancel_after: chance(50, 5).then(|| pick(51, 0, 4) as u32),
         duration: None,
@@ -191,7 +191,7 @@ pub(super) fn unary(seed: u64) -> GrpcCall {
 
 /// Simulates calls of every kind, and checks that their message counts are consistent.
 fn simulate_any(seed: u64) -> (RecordedInterval, Vec<String>) {
-    let answers = if method_kind(seed).server_streams() {
+    let answers = if method_kind(seed).is_server_streaming() {
         draw(seed, 42, 1, 6) as u32
     } else {
         1
@@ -205,7 +205,7 @@ fn simulate_any(seed: u64) -> (RecordedInterval, Vec<String>) {
     let (mut total, mut broken) = simulate_call(seed, &draw_call(seed, answers), options);
     let record = total.stage_mut(0);
     if let Some(messages) = &record.messages {
-        let most = u64::from(answers) * record.ended();
+        let most = u64::from(answers) * record.ended_calls();
         let (sent, received) = (record.bytes_sent, record.bytes_received);
         for (wrong, what) in [
             (messages.received > most, "more messages than were sent"),

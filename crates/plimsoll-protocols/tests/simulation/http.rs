@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
@@ -14,7 +14,7 @@ use plimsoll_model::plan::{
 use plimsoll_model::records::record::{StageRecord, TimeHistogram};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest, ModelAnswers,
+    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest, ModelResponseRules,
 };
 
 use super::{check, load, run, run_under};
@@ -28,13 +28,13 @@ const CALLS: u64 = 200;
 #[derive(Default)]
 struct SerialServer {
     free_at: Time,
-    heads: BTreeMap<SimulatedPeer, Vec<u8>>,
+    heads: BTreeMap<SimulatedPeerId, Vec<u8>>,
     /// Whether responses are token streams.
     has_tokens: bool,
     /// The time from the last event to the end of the body; `None`: the body ends with the event.
     rest_after: Option<Duration>,
     /// Connections whose response's body is unfinished, and the number of those closed meanwhile.
-    open_bodies: BTreeSet<SimulatedPeer>,
+    open_bodies: BTreeSet<SimulatedPeerId>,
     cut_off: u32,
 }
 
@@ -49,13 +49,13 @@ const EVENT_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\
     12\r\ndata: 1\n\ndata: 2\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
 
 impl SimulatedServer for SerialServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -76,7 +76,7 @@ impl SimulatedServer for SerialServer {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -102,7 +102,7 @@ impl SimulatedServer for SerialServer {
         });
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.heads.remove(&peer);
         self.cut_off += u32::from(self.open_bodies.remove(&peer));
     }
@@ -126,9 +126,9 @@ fn protocol_for(stream: Option<Option<GoodputBounds>>) -> Http1Protocol {
             format: EventFormat::Sse,
             until: Some(EventMatch::Data("[DONE]".into())),
             error: None,
-            tokens: tokens.map(|goodput| ModelAnswers {
+            tokens: tokens.map(|goodput| ModelResponseRules {
                 goodput,
-                ..ModelAnswers::default()
+                ..ModelResponseRules::default()
             }),
         }),
         max_body: 1_000,
@@ -177,7 +177,7 @@ fn response_time_starts_at_schedule() {
     for connections in [1, 300] {
         for streams in [false, true] {
             let record = run_load(connections, streams);
-            assert_eq!((record.due, record.ok()), (CALLS, CALLS));
+            assert_eq!((record.due, record.ok_calls()), (CALLS, CALLS));
             let mean = mean_ms(&record.response);
             let off = (mean / expected - 1.0).abs();
             assert!(
@@ -211,7 +211,7 @@ fn first_token_time_starts_at_schedule() {
             ..SerialServer::default()
         };
         let record = run_load_on(connections, server, protocol_for(Some(Some(goodput))));
-        assert_eq!((record.due, record.ok()), (CALLS, CALLS));
+        assert_eq!((record.due, record.ok_calls()), (CALLS, CALLS));
         let measures = &record.measures;
         assert_eq!(measures.counter(Count::TokensReceived), CALLS);
         assert_eq!(measures.counter(Count::UsageMissing), CALLS);
@@ -258,7 +258,7 @@ fn first_token_time_excludes_previous_body() {
         None,
     );
     let record = total.stage_mut(0).clone();
-    assert_eq!((record.due, record.ok()), (20, 20));
+    assert_eq!((record.due, record.ok_calls()), (20, 20));
     for measure in [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken] {
         let mean = mean_ms(record.measures.times(measure));
         assert!((mean / 100.0 - 1.0).abs() < 0.01, "{measure:?}: {mean} ms");
@@ -295,7 +295,7 @@ fn open_body_does_not_delay_next_call() {
             None,
         );
         let record = total.stage_mut(0).clone();
-        assert_eq!((record.due, record.ok()), (20, 20));
+        assert_eq!((record.due, record.ok_calls()), (20, 20));
         let first = mean_ms(record.measures.times(TimeMeasure::TimeToFirstToken));
         assert!((first / 100.0 - 1.0).abs() < 0.02, "{rest_ms}: {first} ms");
         assert_eq!(record.measures.counter(Count::ConnectionsSetAside), 19);

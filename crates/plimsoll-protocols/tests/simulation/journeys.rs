@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
@@ -41,7 +41,7 @@ impl ResolveContext for NoSurroundings {
 }
 
 pub(super) fn plan(text: &str) -> Plan {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let spec = spec::read(text).unwrap();
     spec::resolve(&spec, &NoSurroundings).unwrap()
 }
@@ -60,8 +60,8 @@ struct Shop {
     /// Requests by the first part of their path.
     served: BTreeMap<String, u64>,
     requests: u64,
-    received: BTreeMap<SimulatedPeer, Vec<u8>>,
-    answers: BTreeMap<SimulatedPeer, Vec<u8>>,
+    received: BTreeMap<SimulatedPeerId, Vec<u8>>,
+    answers: BTreeMap<SimulatedPeerId, Vec<u8>>,
     problems: Vec<String>,
 }
 
@@ -101,13 +101,13 @@ impl Shop {
 }
 
 impl SimulatedServer for Shop {
-    fn on_open(&mut self, peer: SimulatedPeer, _: Time, _: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _: Time, _: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -145,13 +145,19 @@ impl SimulatedServer for Shop {
         actions.push(ServerAction::Timer { after, tag: 0 });
     }
 
-    fn on_timer(&mut self, peer: SimulatedPeer, _: u64, _: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeerId,
+        _: u64,
+        _: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if let Some(answer) = self.answers.remove(&peer) {
             actions.push(ServerAction::Send(answer));
         }
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _: Time) {
         self.received.remove(&peer);
         self.answers.remove(&peer);
     }
@@ -263,7 +269,7 @@ fn every_step_and_journey_is_accounted_for() {
             .outcomes
             .get(plimsoll_model::Outcome::coded("TAKE_MISSING"));
         assert_eq!(shop.problems, [] as [String; 0], "seed {seed}");
-        assert_eq!(record.due, record.ended(), "seed {seed}");
+        assert_eq!(record.due, record.ended_calls(), "seed {seed}");
         let due: u64 = record.steps.iter().map(|step| step.due).sum();
         assert_eq!(record.due, due, "seed {seed}");
         for step in &record.steps {
@@ -273,7 +279,12 @@ fn every_step_and_journey_is_accounted_for() {
                 "seed {seed}: {}",
                 step.name
             );
-            assert_eq!(step.response.len(), step.ok(), "seed {seed}: {}", step.name);
+            assert_eq!(
+                step.response.len(),
+                step.ok_calls(),
+                "seed {seed}: {}",
+                step.name
+            );
         }
         let count = |count| record.measures.counter(count);
         let (users_ok, users_failed) = (count(Count::UsersOk), count(Count::UsersFailed));
@@ -290,7 +301,7 @@ fn every_step_and_journey_is_accounted_for() {
             "seed {seed}"
         );
         (ok, failed) = (ok + users_ok, failed + users_failed);
-        retried += step(&record, "order").due - step(&record, "order").ok();
+        retried += step(&record, "order").due - step(&record, "order").ok_calls();
     }
     assert!(
         ok > 1_000 && failed > 1_000 && retried > 300,
@@ -325,7 +336,7 @@ calls = 200
         ..Shop::default()
     };
     let record = run(&plan, 1, &mut shop);
-    assert_eq!((record.due, record.ok()), (600, 600));
+    assert_eq!((record.due, record.ok_calls()), (600, 600));
     let mean = |times: &plimsoll_model::records::record::TimeHistogram| {
         times.histogram().unwrap().mean() / 1e6
     };

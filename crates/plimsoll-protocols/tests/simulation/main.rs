@@ -134,7 +134,7 @@ fn run_under<P: Protocol, S: SimulatedServer>(
         start: None,
         total: RecordedInterval::default(),
     };
-    worker.establish(&mut control).unwrap();
+    worker.establish_connections(&mut control).unwrap();
     control.start = Some(START);
     worker.run(START, &mut control).unwrap();
     drop(worker);
@@ -147,11 +147,11 @@ fn check(seed: u64, mut total: RecordedInterval, broken: &[String]) -> Result<St
     if let Some(what) = broken.first() {
         return Err(format!("seed {seed}: {what}"));
     }
-    if record.due != record.ended() + record.not_started {
+    if record.due != record.ended_calls() + record.not_started {
         return Err(format!(
             "seed {seed}: {} calls were due, {} ended and {} were not started",
             record.due,
-            record.ended(),
+            record.ended_calls(),
             record.not_started
         ));
     }

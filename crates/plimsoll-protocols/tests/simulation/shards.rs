@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
-use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
+use plimsoll_engine::worker::{StopUrgency, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, Shard};
 use plimsoll_model::records::record::{RecordedInterval, StageRecord};
 use plimsoll_model::runs::run::IntervalRecord;
@@ -22,17 +22,17 @@ const SEEDS: u64 = 24;
 /// A server whose delay depends only on the millisecond of the request.
 struct VaryingServer {
     seed: u64,
-    heads: BTreeMap<SimulatedPeer, Vec<u8>>,
+    heads: BTreeMap<SimulatedPeerId, Vec<u8>>,
 }
 
 impl SimulatedServer for VaryingServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -51,7 +51,7 @@ impl SimulatedServer for VaryingServer {
 
     fn on_timer(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         _tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -60,7 +60,7 @@ impl SimulatedServer for VaryingServer {
         actions.push(ServerAction::Send(answer.to_vec()));
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.heads.remove(&peer);
     }
 }
@@ -72,8 +72,8 @@ struct SecondsControl {
 }
 
 impl WorkerControl for SecondsControl {
-    fn stop_level(&self) -> StopLevel {
-        StopLevel::Run
+    fn stop_urgency(&self) -> StopUrgency {
+        StopUrgency::Run
     }
     fn start_time(&self) -> Option<Time> {
         self.start
@@ -118,7 +118,7 @@ fn run_share(
         start: None,
         records: BTreeMap::new(),
     };
-    worker.establish(&mut control).unwrap();
+    worker.establish_connections(&mut control).unwrap();
     control.start = Some(START);
     worker.run(START, &mut control).unwrap();
     drop(worker);
@@ -170,7 +170,7 @@ fn merge_shards(
 /// Compares counts and histograms only.
 #[track_caller]
 fn assert_same_record(seed: u64, one: &StageRecord, several: &StageRecord) {
-    let counts = |r: &StageRecord| (r.due, r.not_started, r.late, r.ended());
+    let counts = |r: &StageRecord| (r.due, r.not_started, r.late, r.ended_calls());
     assert_eq!(counts(one), counts(several), "seed {seed}");
     let outcomes = |r: &StageRecord| r.outcomes.iter().collect::<Vec<_>>();
     assert_eq!(outcomes(one), outcomes(several), "seed {seed}");
@@ -229,7 +229,10 @@ fn shards_match_one_worker_without_queueing() {
         (load.stages[0].rate_from, load.stages[0].rate_to) = (rate, rate);
         load.stages[0].duration = Some(Duration::from_secs(3));
         let (_, one) = merge_shards(seed, &NetworkConditions::faultless(seed), &load, 1, 1);
-        assert_eq!((one.due, one.ok()), (3 * rate as u64, 3 * rate as u64));
+        assert_eq!(
+            (one.due, one.ok_calls()),
+            (3 * rate as u64, 3 * rate as u64)
+        );
         for shards in [2, 3, 4, 12] {
             let (_, several) =
                 merge_shards(seed, &NetworkConditions::faultless(seed), &load, shards, 1);

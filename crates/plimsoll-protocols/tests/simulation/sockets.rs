@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::metrics::measure::Count;
@@ -19,7 +19,8 @@ use plimsoll_model::{Outcome, Plan, Time};
 use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::journey::JourneyScenario;
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, append_frame, close_payload,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, derive_accept_key,
+    encode_close_payload,
 };
 
 use super::journeys::{plan, step};
@@ -73,8 +74,8 @@ struct Rooms {
     closed: u64,
     reset: u64,
     requests: u64,
-    received: BTreeMap<SimulatedPeer, Vec<u8>>,
-    sockets: BTreeMap<SimulatedPeer, WebSocketReader>,
+    received: BTreeMap<SimulatedPeerId, Vec<u8>>,
+    sockets: BTreeMap<SimulatedPeerId, WebSocketReader>,
     /// Sockets that were opened, and those that the server has ended.
     opened: u64,
     ended: u64,
@@ -99,7 +100,7 @@ impl Rooms {
         ServerAction::Send(frame)
     }
 
-    fn upgrade(&mut self, peer: SimulatedPeer, head: &str, actions: &mut Vec<ServerAction>) {
+    fn upgrade(&mut self, peer: SimulatedPeerId, head: &str, actions: &mut Vec<ServerAction>) {
         if !head.starts_with("GET /room/m-") {
             self.problems.push(head.to_owned());
         }
@@ -109,7 +110,7 @@ impl Rooms {
         }
         self.opened += 1;
         let key = head.split("sec-websocket-key: ").nth(1).unwrap();
-        let accept = accept_key(key.lines().next().unwrap().as_bytes());
+        let accept = derive_accept_key(key.lines().next().unwrap().as_bytes());
         let head = format!(
             "HTTP/1.1 101 X\r\nupgrade: websocket\r\nconnection: upgrade\r\nx-door: d-1\r\n\
              sec-websocket-accept: {accept}\r\n\r\n"
@@ -124,7 +125,7 @@ impl Rooms {
         }
     }
 
-    fn on_frame(&mut self, peer: SimulatedPeer, text: &str, actions: &mut Vec<ServerAction>) {
+    fn on_frame(&mut self, peer: SimulatedPeerId, text: &str, actions: &mut Vec<ServerAction>) {
         let Some((id, "d-1")) = text.split_once(" through ") else {
             if text != "over" {
                 self.problems.push(text.to_owned());
@@ -134,7 +135,11 @@ impl Rooms {
         self.sayings += 1;
         if self.chance(2, self.closed) {
             let mut frame = Vec::new();
-            append_frame(&mut frame, Opcode::Close, &close_payload(1013, "later"));
+            append_frame(
+                &mut frame,
+                Opcode::Close,
+                &encode_close_payload(1013, "later"),
+            );
             actions.push(ServerAction::Send(frame));
             (self.ended, _) = (self.ended + 1, self.sockets.remove(&peer));
         } else if self.chance(3, self.reset) {
@@ -148,13 +153,13 @@ impl Rooms {
 }
 
 impl SimulatedServer for Rooms {
-    fn on_open(&mut self, peer: SimulatedPeer, _: Time, _: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _: Time, _: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
     }
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         _: Time,
         actions: &mut Vec<ServerAction>,
@@ -178,7 +183,7 @@ impl SimulatedServer for Rooms {
                 assert_eq!(code, 1000);
                 self.closes += u64::from(self.sockets.remove(&peer).is_some());
                 let mut frame = Vec::new();
-                append_frame(&mut frame, Opcode::Close, &close_payload(code, ""));
+                append_frame(&mut frame, Opcode::Close, &encode_close_payload(code, ""));
                 actions.extend([ServerAction::Send(frame), ServerAction::Close]);
             }
             return;
@@ -204,7 +209,7 @@ impl SimulatedServer for Rooms {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         _: Time,
         actions: &mut Vec<ServerAction>,
@@ -270,11 +275,11 @@ fn every_socket_step_is_accounted_for() {
         };
         let record = run(&plan, seed, &mut rooms);
         assert_eq!(rooms.problems, [] as [String; 0], "seed {seed}");
-        assert_eq!(record.due, record.ended(), "seed {seed}");
+        assert_eq!(record.due, record.ended_calls(), "seed {seed}");
         let of = |name: &str| {
             let step = step(&record, name);
             assert_eq!(step.due, step.outcomes.total(), "seed {seed}: {name}");
-            (step.due, step.ok())
+            (step.due, step.ok_calls())
         };
         let names = ["log in", "open", "look", "read", "say", "close"];
         let due: u64 = names.iter().map(|name| of(name).0).sum();

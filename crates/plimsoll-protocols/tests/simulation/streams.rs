@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan};
@@ -30,15 +30,15 @@ struct TickServer {
     first_ends_after: Option<u32>,
     /// Whether streams start but have no events.
     silent: bool,
-    received: BTreeMap<SimulatedPeer, Vec<u8>>,
+    received: BTreeMap<SimulatedPeerId, Vec<u8>>,
     /// The number of events sent on each open stream, by its id; 0 for HTTP/1.1.
-    open: BTreeMap<(SimulatedPeer, u32), u32>,
+    open: BTreeMap<(SimulatedPeerId, u32), u32>,
     streams: u32,
-    first: Option<(SimulatedPeer, u32)>,
+    first: Option<(SimulatedPeerId, u32)>,
 }
 
 impl TickServer {
-    fn begin(&mut self, peer: SimulatedPeer, stream: u32, actions: &mut Vec<ServerAction>) {
+    fn begin(&mut self, peer: SimulatedPeerId, stream: u32, actions: &mut Vec<ServerAction>) {
         self.streams += 1;
         self.first.get_or_insert((peer, stream));
         self.open.insert((peer, stream), 0);
@@ -59,7 +59,7 @@ impl TickServer {
 }
 
 impl SimulatedServer for TickServer {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
             let mut out = Vec::new();
@@ -70,7 +70,7 @@ impl SimulatedServer for TickServer {
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -104,7 +104,7 @@ impl SimulatedServer for TickServer {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -139,7 +139,7 @@ impl SimulatedServer for TickServer {
         });
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.received.remove(&peer);
         self.open.retain(|(of, _), _| *of != peer);
     }
@@ -199,7 +199,7 @@ fn run_streams(load: &LoadPlan, expect_body: Option<&str>, server: &mut TickServ
 fn counts(record: &StageRecord) -> [u64; 4] {
     [
         record.due,
-        record.ok(),
+        record.ok_calls(),
         record.measures.counter(Count::StreamsEndedWithLoad),
         record.outcomes.get(Outcome::DeadlineExceeded),
     ]

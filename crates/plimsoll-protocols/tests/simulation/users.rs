@@ -9,18 +9,18 @@ use plimsoll_engine::driver::Protocol;
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::transport::network::simulated::{
-    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
 use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard, Target};
 use plimsoll_model::records::record::RecordedInterval;
-use plimsoll_model::rows::template::{RowOrder, Template, Variation};
+use plimsoll_model::rows::template::{RowOrder, Template, VariationSettings};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     AcceptsBodies, ConversationPlan, ConversationScenario, EventFormat, EventMatch, EventStream,
-    Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelAnswers, VaryingBody,
-    VaryingHttp,
+    Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelResponseRules,
+    VaryingBody, VaryingRequest,
 };
 use plimsoll_wire::http2::{
     DEFAULT_MAX_FRAME_BYTES, ErrorCode, Http2Frame, PREFACE, split_frame, write,
@@ -47,14 +47,14 @@ struct ChatModel {
     /// HTTP/2: refuses every request once.
     refuses: bool,
     /// The requests of each connection, and the refused ones.
-    requests_of: BTreeMap<SimulatedPeer, usize>,
+    requests_of: BTreeMap<SimulatedPeerId, usize>,
     not_taken: u64,
     /// Received bytes that are not yet a complete request or frame.
-    received: BTreeMap<SimulatedPeer, Vec<u8>>,
+    received: BTreeMap<SimulatedPeerId, Vec<u8>>,
     /// Incomplete request bodies, by stream.
-    bodies: BTreeMap<(SimulatedPeer, u32), Vec<u8>>,
+    bodies: BTreeMap<(SimulatedPeerId, u32), Vec<u8>>,
     /// Responses by stream; 0 for HTTP/1.1.
-    answers: BTreeMap<(SimulatedPeer, u32), Vec<u8>>,
+    answers: BTreeMap<(SimulatedPeerId, u32), Vec<u8>>,
     broken: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ fn body_of(request: &[u8]) -> Option<Vec<u8>> {
 
 impl ChatModel {
     /// Returns the bodies of the requests that `peer` has completed, by stream, and bytes to send at once.
-    fn requests(&mut self, peer: SimulatedPeer) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
+    fn requests(&mut self, peer: SimulatedPeerId) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
         let received = self.received.remove(&peer).unwrap_or_default();
         let (mut whole, mut out) = (Vec::new(), Vec::new());
         let left = match self.multiplexes {
@@ -111,7 +111,7 @@ impl ChatModel {
     }
 
     /// Returns the bytes that refuse a request, if it is to be refused.
-    fn refusal(&mut self, peer: SimulatedPeer, stream: u32) -> Option<Vec<u8>> {
+    fn refusal(&mut self, peer: SimulatedPeerId, stream: u32) -> Option<Vec<u8>> {
         if !self.multiplexes {
             return None;
         }
@@ -178,7 +178,7 @@ impl ChatModel {
 }
 
 impl SimulatedServer for ChatModel {
-    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
             let mut out = Vec::new();
@@ -189,7 +189,7 @@ impl SimulatedServer for ChatModel {
 
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -217,7 +217,7 @@ impl SimulatedServer for ChatModel {
 
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         _now: Time,
         actions: &mut Vec<ServerAction>,
@@ -227,7 +227,7 @@ impl SimulatedServer for ChatModel {
         }
     }
 
-    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, _now: Time) {
         self.received.remove(&peer);
         self.bodies.retain(|(of, _), _| *of != peer);
         self.answers.retain(|(of, _), _| *of != peer);
@@ -254,8 +254,9 @@ fn run(
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         expect: vec![(200, 200)],
-        varying: Some(VaryingHttp {
-            variation: Variation::new(1, 1, 0, RowOrder::default()).with_calls_per_client(TURNS),
+        varying: Some(VaryingRequest {
+            variation: VariationSettings::new(1, 1, 0, RowOrder::default())
+                .with_calls_per_client(TURNS),
             path: None,
             headers: Vec::new(),
             body: Some(varying(body)),
@@ -264,7 +265,7 @@ fn run(
             format: EventFormat::Sse,
             until: Some(EventMatch::Data("[DONE]".into())),
             error: None,
-            tokens: Some(ModelAnswers::default()),
+            tokens: Some(ModelResponseRules::default()),
         }),
         conversation: Some(Box::new(ConversationPlan {
             turns: TURNS,
@@ -343,7 +344,7 @@ fn assert_first_token_times(multiplexes: bool) {
     assert_eq!(model.broken, [] as [String; 0]);
     let record = total.stage_mut(0).clone();
     let all = u64::from(USERS * TURNS);
-    assert_eq!((record.due, record.ok()), (all, all));
+    assert_eq!((record.due, record.ok_calls()), (all, all));
     let measures = &record.measures;
     assert_eq!(measures.counter(Count::UsersOk), u64::from(USERS));
     assert_eq!(measures.counter(Count::TokensReceived), 2 * all);
@@ -401,7 +402,7 @@ fn unprocessed_turns_are_retried_once() {
             let retried = record.measures.counter(Count::CallsRetried);
             assert_eq!(record.due, all);
             if retry {
-                assert_eq!(record.ok(), all, "{record:?}");
+                assert_eq!(record.ok_calls(), all, "{record:?}");
                 let expected = if refuses { all } else { u64::from(USERS) };
                 assert_eq!((retried, model.not_taken), (expected, expected));
                 assert_eq!(record.measures.counter(Count::UsersOk), u64::from(USERS));

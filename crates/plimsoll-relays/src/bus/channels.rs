@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// Receives the messages of a channel. Methods are called with the channels locked, so they must be
 /// quick, must not block and must not call the bus.
-pub trait Sink: Send + Sync {
+pub trait MessageSink: Send + Sync {
     /// Receives a frame as it was posted.
     fn on_message(&self, payload: &Bytes);
 
@@ -19,7 +19,7 @@ pub trait Sink: Send + Sync {
 
 #[derive(Default)]
 struct Channel {
-    listeners: Vec<(u64, Arc<dyn Sink>)>,
+    listeners: Vec<(u64, Arc<dyn MessageSink>)>,
     acknowledged: bool,
     /// The subscription was interrupted, so messages may have been missed.
     interrupted: bool,
@@ -61,10 +61,10 @@ impl Channels {
 
     /// Adds a listener. The receiver, if any, completes once the server has acknowledged the
     /// subscription.
-    pub(super) fn add(
+    pub(super) fn add_listener(
         self: &Arc<Self>,
         name: &str,
-        sink: Arc<dyn Sink>,
+        sink: Arc<dyn MessageSink>,
     ) -> (Subscription, Option<oneshot::Receiver<()>>) {
         let mut state = self.lock();
         let ChannelTable {
@@ -123,7 +123,7 @@ impl Channels {
     }
 
     /// Handles the server's acknowledgement of a subscription.
-    pub(super) fn acknowledge(&self, name: &str) {
+    pub(super) fn on_subscribed(&self, name: &str) {
         if let Some(channel) = self.lock().map.get_mut(name) {
             // A second acknowledgement means that the subscription was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
@@ -159,7 +159,7 @@ impl Channels {
     }
 
     /// Returns the names of all channels that have listeners.
-    pub(super) fn names(&self) -> Vec<Box<str>> {
+    pub(super) fn channel_names(&self) -> Vec<Box<str>> {
         self.lock().map.keys().cloned().collect()
     }
 

@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use super::channels::Channels;
 use super::{
-    BeginError, ChannelDirection, FramePosition, FrameStamp, LogPosition, MAX_HISTORY_FRAMES,
-    SessionStatus, Sink, Subscription, channel_name,
+    BeginError, ChannelDirection, FramePosition, FrameStamp, LogPosition, MAX_LOG_PAGE_FRAMES,
+    MessageSink, SessionStatus, Subscription, channel_name,
 };
 
 /// How long the log of a closed session is kept for readers that are behind.
 const CLOSED_LOG_TTL: Duration = Duration::from_secs(60);
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See [`super::Bus::embedded`].
 pub struct EmbeddedBus {
@@ -26,7 +26,7 @@ pub struct EmbeddedBus {
 
 struct SessionTable {
     map: HashMap<Box<str>, EmbeddedSession>,
-    swept_at: Instant,
+    cleaned_up_at: Instant,
 }
 
 struct EmbeddedSession {
@@ -45,7 +45,7 @@ impl EmbeddedBus {
             channels: Arc::new(Channels::new_embedded()),
             sessions: Mutex::new(SessionTable {
                 map: HashMap::new(),
-                swept_at: Instant::now(),
+                cleaned_up_at: Instant::now(),
             }),
         }
     }
@@ -54,11 +54,11 @@ impl EmbeddedBus {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn create(&self, session: &str, epoch: u64) {
+    pub(super) fn create_session(&self, session: &str, epoch: u64) {
         let now = Instant::now();
         let mut sessions = self.lock();
-        if now - sessions.swept_at > SWEEP_INTERVAL {
-            sessions.swept_at = now;
+        if now - sessions.cleaned_up_at > CLEANUP_INTERVAL {
+            sessions.cleaned_up_at = now;
             sessions
                 .map
                 .retain(|_, session| session.is_running || session.expires_at > now);
@@ -111,7 +111,7 @@ impl EmbeddedBus {
             .deliver(&channel_name(session, ChannelDirection::Down), frame);
     }
 
-    pub(super) fn close(&self, session: &str) -> bool {
+    pub(super) fn close_session(&self, session: &str) -> bool {
         match self.lock().map.get_mut(session) {
             Some(session) if session.is_open => {
                 session.is_open = false;
@@ -122,20 +122,20 @@ impl EmbeddedBus {
         }
     }
 
-    pub(super) fn listen(&self, name: &str, sink: Arc<dyn Sink>) -> Subscription {
-        self.channels.add(name, sink).0
+    pub(super) fn listen(&self, name: &str, sink: Arc<dyn MessageSink>) -> Subscription {
+        self.channels.add_listener(name, sink).0
     }
 
     pub(super) fn publish(&self, name: &str, payload: &Bytes) -> u64 {
         self.channels.deliver(name, payload)
     }
 
-    pub(super) fn history(&self, session: &str, position: u64) -> Vec<Bytes> {
+    pub(super) fn read_log_page(&self, session: &str, position: u64) -> Vec<Bytes> {
         let position = usize::try_from(position).unwrap_or(usize::MAX);
         match self.lock().map.get(session) {
             None => Vec::new(),
             Some(session) => {
-                let log = session.log.iter().skip(position).take(MAX_HISTORY_FRAMES);
+                let log = session.log.iter().skip(position).take(MAX_LOG_PAGE_FRAMES);
                 log.cloned().collect()
             }
         }

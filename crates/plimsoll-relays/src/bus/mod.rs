@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use channels::{Sink, Subscription};
+pub use channels::{MessageSink, Subscription};
 pub(crate) use redis::RunOffer;
 pub use redis::{RedisAddress, RedisOptions};
 pub use sessions::{BeginError, BusError, ChannelDirection, FramePosition, LogPosition};
@@ -26,9 +26,9 @@ use embedded::EmbeddedBus;
 use redis::RedisBus;
 
 /// Maximum number of frames returned by one read of a log.
-pub(crate) const MAX_HISTORY_FRAMES: usize = 256;
+pub(crate) const MAX_LOG_PAGE_FRAMES: usize = 256;
 /// How often the owner of a run renews its lock, which lasts three times as long.
-pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
+pub(crate) const LOCK_RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A bus of either kind. Cloning is cheap.
 #[derive(Clone)]
@@ -77,14 +77,14 @@ impl Bus {
 
     /// Returns a counter that grows whenever posts may have been lost. The owner of a run in
     /// progress then posts all its frames again; readers drop duplicates.
-    pub fn generation(&self) -> u64 {
-        self.as_redis().map_or(0, RedisBus::generation)
+    pub fn possible_post_losses(&self) -> u64 {
+        self.as_redis().map_or(0, RedisBus::possible_post_losses)
     }
 
     /// Returns a counter that grows whenever a loss of the bus's data is detected. A gateway or backend that knows a
-    /// session then restores it with [`Bus::restore`].
-    pub(crate) fn losses(&self) -> u64 {
-        self.as_redis().map_or(0, RedisBus::losses)
+    /// session then restores it with [`Bus::restore_session`].
+    pub(crate) fn data_losses(&self) -> u64 {
+        self.as_redis().map_or(0, RedisBus::data_losses)
     }
 
     /// Restores a session on a bus that has lost it; its frame numbers continue after `begun.last`.
@@ -92,7 +92,7 @@ impl Bus {
     ///
     /// # Errors
     /// Returns an error when the bus may not have received the session; the caller must try again.
-    pub(crate) async fn restore(
+    pub(crate) async fn restore_session(
         &self,
         session: &str,
         begun: LogPosition,
@@ -100,7 +100,7 @@ impl Bus {
     ) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
-            Bus::Redis(redis) => redis.restore(session, begun, run).await,
+            Bus::Redis(redis) => redis.restore_session(session, begun, run).await,
         }
     }
 
@@ -108,13 +108,13 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
+    pub async fn create_session(&self, session: &str, epoch: u64) -> Result<(), BusError> {
         match self {
             Bus::Embedded(bus) => {
-                bus.create(session, epoch);
+                bus.create_session(session, epoch);
                 Ok(())
             }
-            Bus::Redis(redis) => redis.create(session, epoch).await,
+            Bus::Redis(redis) => redis.create_session(session, epoch).await,
         }
     }
 
@@ -144,17 +144,17 @@ impl Bus {
     ///
     /// # Errors
     /// Returns an error when the frames may not have arrived; the caller must post them again.
-    pub async fn confirm(&self, session: &str) -> Result<(), BusError> {
+    pub async fn confirm_posts(&self, session: &str) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
-            Bus::Redis(redis) => redis.confirm(session).await,
+            Bus::Redis(redis) => redis.confirm_posts(session).await,
         }
     }
 
     /// Renews the lock of a run in progress, which expires a minute after the last renewal.
-    pub(crate) fn renew(&self, session: &str) {
+    pub(crate) fn renew_lock(&self, session: &str) {
         if let Some(redis) = self.as_redis() {
-            redis.renew(session);
+            redis.renew_lock(session);
         }
     }
 
@@ -163,10 +163,10 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn close(&self, session: &str) -> Result<bool, BusError> {
+    pub async fn close_session(&self, session: &str) -> Result<bool, BusError> {
         match self {
-            Bus::Embedded(bus) => Ok(bus.close(session)),
-            Bus::Redis(redis) => redis.close(session).await,
+            Bus::Embedded(bus) => Ok(bus.close_session(session)),
+            Bus::Redis(redis) => redis.close_session(session).await,
         }
     }
 
@@ -179,11 +179,11 @@ impl Bus {
         &self,
         session: &str,
         way: ChannelDirection,
-        sink: Arc<dyn Sink>,
+        sink: Arc<dyn MessageSink>,
     ) -> Result<Subscription, BusError> {
         match self {
             Bus::Embedded(bus) => Ok(bus.listen(&channel_name(session, way), sink)),
-            Bus::Redis(redis) => redis.listen(&redis.channel(session, way), sink).await,
+            Bus::Redis(redis) => redis.listen(&redis.channel_name(session, way), sink).await,
         }
     }
 
@@ -191,7 +191,11 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
+    pub(crate) async fn send_to_backends(
+        &self,
+        session: &str,
+        payload: &[u8],
+    ) -> Result<u64, BusError> {
         match self {
             Bus::Embedded(bus) => {
                 let name = channel_name(session, ChannelDirection::Up);
@@ -199,25 +203,25 @@ impl Bus {
             }
             Bus::Redis(redis) => {
                 redis
-                    .publish(&redis.channel(session, ChannelDirection::Up), payload)
+                    .publish(&redis.channel_name(session, ChannelDirection::Up), payload)
                     .await
             }
         }
     }
 
-    /// Returns at most [`MAX_HISTORY_FRAMES`] frames of the session's log, beginning with the frame at index
+    /// Returns at most [`MAX_LOG_PAGE_FRAMES`] frames of the session's log, beginning with the frame at index
     /// `position`.
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn history(
+    pub(crate) async fn read_log_page(
         &self,
         session: &str,
         position: u64,
     ) -> Result<Vec<Bytes>, BusError> {
         match self {
-            Bus::Embedded(bus) => Ok(bus.history(session, position)),
-            Bus::Redis(redis) => redis.history(session, position).await,
+            Bus::Embedded(bus) => Ok(bus.read_log_page(session, position)),
+            Bus::Redis(redis) => redis.read_log_page(session, position).await,
         }
     }
 

@@ -8,7 +8,7 @@ use super::*;
 #[derive(Default)]
 struct RecordingSink(Mutex<Vec<Bytes>>);
 
-impl Sink for RecordingSink {
+impl MessageSink for RecordingSink {
     fn on_message(&self, payload: &Bytes) {
         self.0.lock().unwrap().push(payload.clone());
     }
@@ -19,7 +19,7 @@ impl Sink for RecordingSink {
 async fn log_keeps_frames_and_listeners_receive() {
     let bus = Bus::embedded(Duration::from_secs(60));
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
-    bus.create("s", 77).await.unwrap();
+    bus.create_session("s", 77).await.unwrap();
     let begun = bus.begin_run("s").await.unwrap();
     assert_eq!(begun, LogPosition { epoch: 77, last: 0 });
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Busy)));
@@ -43,19 +43,22 @@ async fn log_keeps_frames_and_listeners_receive() {
     }
     drop(listening);
     bus.post("s", &frame(301), FramePosition::Last);
-    bus.confirm("s").await.unwrap();
+    bus.confirm_posts("s").await.unwrap();
     assert_eq!(heard.0.lock().unwrap().len(), 300);
-    assert_eq!(bus.history("s", 0).await.unwrap().len(), MAX_HISTORY_FRAMES);
-    let rest = bus.history("s", 256).await.unwrap();
+    assert_eq!(
+        bus.read_log_page("s", 0).await.unwrap().len(),
+        MAX_LOG_PAGE_FRAMES
+    );
+    let rest = bus.read_log_page("s", 256).await.unwrap();
     assert_eq!((rest.len(), rest[0].clone()), (45, frame(257)));
     assert_eq!(bus.session_status("s").await.unwrap().newest.seq, Some(301));
     assert_eq!(bus.begin_run("s").await.unwrap().last, 301);
 
-    assert!(bus.close("s").await.unwrap());
-    assert!(!bus.close("s").await.unwrap());
+    assert!(bus.close_session("s").await.unwrap());
+    assert!(!bus.close_session("s").await.unwrap());
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
     assert!(
-        !bus.history("s", 0).await.unwrap().is_empty(),
+        !bus.read_log_page("s", 0).await.unwrap().is_empty(),
         "readers behind can catch up"
     );
 }
@@ -63,22 +66,22 @@ async fn log_keeps_frames_and_listeners_receive() {
 #[tokio::test]
 async fn send_up_returns_listener_count() {
     let bus = Bus::embedded(Duration::from_secs(60));
-    assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
+    assert_eq!(bus.send_to_backends("s", b"{}").await.unwrap(), 0);
     let heard = Arc::new(RecordingSink::default());
     let listening = bus
         .listen("s", ChannelDirection::Up, heard.clone())
         .await
         .unwrap();
-    assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 1);
+    assert_eq!(bus.send_to_backends("s", b"{}").await.unwrap(), 1);
     drop(listening);
-    assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
+    assert_eq!(bus.send_to_backends("s", b"{}").await.unwrap(), 0);
     assert_eq!(heard.0.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn sessions_expire_after_their_ttl() {
     let bus = Bus::embedded(Duration::from_millis(20));
-    bus.create("s", 1).await.unwrap();
+    bus.create_session("s", 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(40)).await;
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
 }

@@ -9,7 +9,7 @@ use crate::llm::is_session_id;
 use crate::token::TokenError;
 
 /// An accepted request.
-pub(super) struct Admission<'a> {
+pub(super) struct AdmittedRequest<'a> {
     pub(super) session: &'a str,
     pub(super) upgrade: WebSocketUpgrade,
     pub(super) resume: Option<ResumePosition>,
@@ -26,39 +26,39 @@ pub(super) struct ResumePosition {
 pub(super) fn check<'a>(
     gateway: &Gateway,
     request: &'a GatewayRequest,
-) -> Result<Admission<'a>, GatewayResponse> {
+) -> Result<AdmittedRequest<'a>, GatewayResponse> {
     let Some(session) = parse_session_id(&request.path) else {
         let text = "not found: connect to /{agent}/ws/{session}";
-        return GatewayResponse::refuse(404, "path", text);
+        return GatewayResponse::refusal_error(404, "path", text);
     };
-    let upgrade = request.upgrade(gateway.options.compression)?;
+    let upgrade = request.check_upgrade(gateway.options.compression)?;
     let overloaded =
         gateway.open_sessions.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
     if overloaded || gateway.is_stopping.load(Ordering::Acquire) {
         let reason = if overloaded { "overloaded" } else { "stopping" };
-        return GatewayResponse::refuse(503, reason, "at capacity, try again later");
+        return GatewayResponse::refusal_error(503, reason, "at capacity, try again later");
     }
-    let Some(token) = request.token() else {
+    let Some(token) = request.bearer_token() else {
         let text = "a token is needed: Authorization: Bearer, or the subprotocols bearer, TOKEN";
-        return GatewayResponse::refuse(401, "no_token", text);
+        return GatewayResponse::refusal_error(401, "no_token", text);
     };
-    if let Err(refusal) = gateway.keys.check(token, session) {
+    if let Err(refusal) = gateway.keys.verify(token, session) {
         let reason = match refusal {
             TokenError::NotGenuine => "token_not_genuine",
             TokenError::Expired => "token_expired",
             TokenError::InvalidClaims => "token_claims",
             TokenError::WrongSession => "token_of_another_session",
         };
-        return GatewayResponse::refuse(403, reason, &refusal.to_string());
+        return GatewayResponse::refusal_error(403, reason, &refusal.to_string());
     }
-    let resume = match request.query_number("after")? {
+    let resume = match request.parse_query_number("after")? {
         None => None,
         Some(after) => Some(ResumePosition {
             after,
-            epoch: request.query_number("epoch")?,
+            epoch: request.parse_query_number("epoch")?,
         }),
     };
-    Ok(Admission {
+    Ok(AdmittedRequest {
         session,
         upgrade,
         resume,

@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, close_payload,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, encode_close_payload,
 };
 
 use super::GatewayOptions;
@@ -50,14 +50,14 @@ pub(super) async fn serve(
                 WebSocketMessage::Ping(payload) => append_frame(&mut out, Opcode::Pong, payload),
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, .. } => {
-                    append_frame(&mut out, Opcode::Close, &close_payload(code, ""));
+                    append_frame(&mut out, Opcode::Close, &encode_close_payload(code, ""));
                     ended = true;
                 }
             }
             ControlFlow::Continue(())
         });
         if let Err(violation) = read {
-            let payload = close_payload(violation.code, violation.reason);
+            let payload = encode_close_payload(violation.code, violation.reason);
             append_frame(&mut out, Opcode::Close, &payload);
             ended = true;
         }

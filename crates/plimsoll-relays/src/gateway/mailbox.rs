@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::bus::Sink;
+use crate::bus::MessageSink;
 
 pub(super) struct Mailbox {
     max_bytes: usize,
@@ -62,7 +62,7 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut MailboxState)) {
+    fn update_and_wake(&self, change: impl FnOnce(&mut MailboxState)) {
         let waker = {
             let mut inner = self.lock();
             change(&mut inner);
@@ -75,7 +75,7 @@ impl Mailbox {
 
     /// Orders the socket to be closed with this code.
     pub(super) fn close(&self, code: u16) {
-        self.change(|inner| {
+        self.update_and_wake(|inner| {
             inner.close.get_or_insert(code);
         });
     }
@@ -119,9 +119,9 @@ impl Mailbox {
     }
 }
 
-impl Sink for Mailbox {
+impl MessageSink for Mailbox {
     fn on_message(&self, payload: &Bytes) {
-        self.change(|inner| {
+        self.update_and_wake(|inner| {
             let cost = payload.len() + size_of::<Bytes>();
             if inner.lost || inner.bytes + cost > self.max_bytes {
                 inner.lost = true;
@@ -142,7 +142,7 @@ impl Sink for Mailbox {
     }
 
     fn resync(&self) {
-        self.change(|inner| inner.behind = true);
+        self.update_and_wake(|inner| inner.behind = true);
     }
 }
 

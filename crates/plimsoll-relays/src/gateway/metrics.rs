@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bus::Bus;
 use crate::metrics::{
-    ComputedMetric, Counter, Family, Labels, Registry, counters, labels, registry,
+    ComputedMetric, Counter, Family, MetricLabels, Registry, counters, labels, new_registry,
 };
 
 counters! {
@@ -25,8 +25,8 @@ counters! {
     }
     and {
         refusals: Counter,
-        refused: Family<Labels, Counter>,
-        closed: Family<Labels, Counter>,
+        refused: Family<MetricLabels, Counter>,
+        closed: Family<MetricLabels, Counter>,
     }
 }
 
@@ -53,13 +53,13 @@ impl Metrics {
     }
 
     /// Returns the number of requests refused for any reason.
-    pub fn refusals(&self) -> u64 {
+    pub fn refusal_count(&self) -> u64 {
         self.refusals.get()
     }
 
     /// Returns the registry for `/metrics`. `open` is the number of sessions with a socket.
     pub(super) fn registry(&self, open: &Arc<AtomicU64>, bus: &Bus) -> Registry {
-        let mut registry = registry("gateway");
+        let mut registry = new_registry("gateway");
         let (open, bus) = (Arc::clone(open), bus.clone());
         let help = "Sessions with a socket on this gateway";
         let read = ComputedMetric::gauge(move || open.load(Ordering::Relaxed));

@@ -178,7 +178,7 @@ impl Gateway {
     }
 
     async fn close_all(&self, drain: Duration) {
-        let mailboxes: Vec<Arc<Mailbox>> = self.registry.all();
+        let mailboxes: Vec<Arc<Mailbox>> = self.registry.all_mailboxes();
         let count = mailboxes.len().max(1) as u32;
         let end = tokio::time::Instant::now() + drain;
         // Half of the drain time is for closing sessions, half for their answers.
@@ -196,10 +196,10 @@ impl Gateway {
 
     fn record_refusal(&self, status: Option<u16>, reason: &'static str, peer: ClientAddress) {
         self.metrics.count_refusal(reason);
-        self.refusals.add(status, reason, peer);
+        self.refusals.log_refusal(status, reason, peer);
     }
 
-    fn health(&self) -> GatewayResponse {
+    fn health_response(&self) -> GatewayResponse {
         if self.is_leaving.load(Ordering::Acquire) {
             return GatewayResponse::json(503, r#"{"status":"stopping"}"#);
         }
@@ -270,11 +270,11 @@ async fn serve_connection(
     };
     let peer = request.client_address(peer, &gateway.options.trusted_proxies);
     let answer = match (request.method.as_str(), request.path.as_str()) {
-        ("GET", "/health" | "/ready") => gateway.health(),
+        ("GET", "/health" | "/ready") => gateway.health_response(),
         ("GET", "/metrics") => {
-            GatewayResponse::metrics(crate::metrics::encode_text(&gateway.metrics_registry))
+            GatewayResponse::metrics_page(crate::metrics::encode_text(&gateway.metrics_registry))
         }
-        _ if gateway.options.echo => match request.upgrade(gateway.options.compression) {
+        _ if gateway.options.echo => match request.check_upgrade(gateway.options.compression) {
             Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,
             Err(answer) => answer,
         },
@@ -309,13 +309,13 @@ async fn refuse(
 /// The current socket of each session. Entries have a generation, so that closing a replaced socket
 /// does not remove its successor.
 #[derive(Default)]
-struct SocketRegistry(Mutex<Sockets>);
+struct SocketRegistry(Mutex<SocketMap>);
 
 /// The generation of each session's socket, and the mailbox that its frames go to.
-type Sockets = HashMap<Box<str>, (u64, Arc<Mailbox>)>;
+type SocketMap = HashMap<Box<str>, (u64, Arc<Mailbox>)>;
 
 impl SocketRegistry {
-    fn lock(&self) -> MutexGuard<'_, Sockets> {
+    fn lock(&self) -> MutexGuard<'_, SocketMap> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -342,7 +342,7 @@ impl SocketRegistry {
         }
     }
 
-    fn all(&self) -> Vec<Arc<Mailbox>> {
+    fn all_mailboxes(&self) -> Vec<Arc<Mailbox>> {
         self.lock().values().map(|(_, m)| Arc::clone(m)).collect()
     }
 }

@@ -2,9 +2,9 @@
 
 use plimsoll_serving::{PeerAddress, TrustedProxies};
 use plimsoll_wire::http1::{
-    BodyFraming, FieldSpace, Http1Error, RequestHead, append_response_head,
+    BodyFraming, FieldStorage, Http1Error, RequestHead, append_response_head,
 };
-use plimsoll_wire::websocket::{DeflateParameters, accept_key, is_client_key};
+use plimsoll_wire::websocket::{DeflateParameters, derive_accept_key, is_valid_client_key};
 use tokio::io::AsyncReadExt;
 
 use super::stream::ClientStream;
@@ -50,7 +50,7 @@ impl GatewayResponse {
         }
     }
 
-    pub(super) fn metrics(body: String) -> GatewayResponse {
+    pub(super) fn metrics_page(body: String) -> GatewayResponse {
         let kind = CONTENT_TYPE;
         GatewayResponse {
             content_type: kind,
@@ -74,7 +74,7 @@ impl GatewayResponse {
     }
 
     /// Returns [`GatewayResponse::refusal`] as an error, for callers with another success type.
-    pub(super) fn refuse<T>(
+    pub(super) fn refusal_error<T>(
         status: u16,
         reason: &'static str,
         text: &str,
@@ -107,7 +107,10 @@ pub(super) struct WebSocketUpgrade {
 impl WebSocketUpgrade {
     /// Encodes the 101 response.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let extension = self.deflate.as_ref().map(DeflateParameters::response_value);
+        let extension = self
+            .deflate
+            .as_ref()
+            .map(DeflateParameters::to_header_value);
         let mut fields = vec![
             ("Upgrade", "websocket"),
             ("Connection", "Upgrade"),
@@ -144,7 +147,7 @@ impl GatewayRequest {
     }
 
     fn parse(bytes: &[u8]) -> Result<Option<GatewayRequest>, GatewayResponse> {
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = RequestHead::parse(bytes, MAX_HEAD_BYTES, &mut space).map_err(|e| match e {
             Http1Error::HeadTooLong(_) => {
                 GatewayResponse::refusal(431, "head_too_large", "the request's head is over 16 KiB")
@@ -200,7 +203,7 @@ impl GatewayRequest {
     }
 
     /// Parses a number from the query.
-    pub(super) fn query_number(&self, name: &str) -> Result<Option<u64>, GatewayResponse> {
+    pub(super) fn parse_query_number(&self, name: &str) -> Result<Option<u64>, GatewayResponse> {
         let value = self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
             (key == name).then_some(value)
@@ -210,13 +213,13 @@ impl GatewayRequest {
             Some(Ok(number)) => Ok(Some(number)),
             Some(Err(_)) => {
                 let text = format!("`{name}` in the query is not a number");
-                GatewayResponse::refuse(400, "bad_query", &text)
+                GatewayResponse::refusal_error(400, "bad_query", &text)
             }
         }
     }
 
     /// Returns the token from `Authorization: Bearer` or the subprotocol after `bearer`.
-    pub(super) fn token(&self) -> Option<&str> {
+    pub(super) fn bearer_token(&self) -> Option<&str> {
         let authorization = self
             .headers
             .iter()
@@ -236,34 +239,49 @@ impl GatewayRequest {
     ///
     /// # Errors
     /// Returns the response that refuses an invalid upgrade.
-    pub(super) fn upgrade(&self, compression: bool) -> Result<WebSocketUpgrade, GatewayResponse> {
+    pub(super) fn check_upgrade(
+        &self,
+        compression: bool,
+    ) -> Result<WebSocketUpgrade, GatewayResponse> {
         if self.method != "GET" {
-            return GatewayResponse::refuse(405, "method", "a WebSocket is opened with GET");
+            return GatewayResponse::refusal_error(405, "method", "a WebSocket is opened with GET");
         }
         if !self.is_1_1
             || !self.has_header_token("connection", "upgrade")
             || !self.has_header_token("upgrade", "websocket")
         {
-            return GatewayResponse::refuse(426, "no_upgrade", "a WebSocket upgrade is required");
+            return GatewayResponse::refusal_error(
+                426,
+                "no_upgrade",
+                "a WebSocket upgrade is required",
+            );
         }
         // RFC 9112 §3.2 forbids several Host fields: a proxy might have used a different one than this gateway.
         if self.header_count("host") != 1 {
-            return GatewayResponse::refuse(400, "host", "exactly one Host is needed");
+            return GatewayResponse::refusal_error(400, "host", "exactly one Host is needed");
         }
         // With several Authorization fields, a proxy might have checked a different one than this gateway.
         if self.header_count("authorization") > 1 {
-            return GatewayResponse::refuse(400, "authorization", "more than one Authorization");
+            return GatewayResponse::refusal_error(
+                400,
+                "authorization",
+                "more than one Authorization",
+            );
         }
         let offered = self.header_values("sec-websocket-protocol");
         if offered.filter(|name| *name == BEARER_SUBPROTOCOL).count() > 1 {
-            return GatewayResponse::refuse(400, "bearer", "the subprotocol bearer more than once");
+            return GatewayResponse::refusal_error(
+                400,
+                "bearer",
+                "the subprotocol bearer more than once",
+            );
         }
         // A proxy would read the following bytes as a body, we would read them as frames.
         if self.has_body {
-            return GatewayResponse::refuse(400, "body", "an upgrade has no body");
+            return GatewayResponse::refusal_error(400, "body", "an upgrade has no body");
         }
         if !self.has_header_token("sec-websocket-version", "13") {
-            return GatewayResponse::refuse(
+            return GatewayResponse::refusal_error(
                 426,
                 "version",
                 "only WebSocket version 13 is supported",
@@ -271,9 +289,9 @@ impl GatewayRequest {
         }
         let mut keys = self.header_values("sec-websocket-key");
         let key = match (keys.next(), keys.next()) {
-            (Some(key), None) if is_client_key(key.as_bytes()) => key,
+            (Some(key), None) if is_valid_client_key(key.as_bytes()) => key,
             _ => {
-                return GatewayResponse::refuse(
+                return GatewayResponse::refusal_error(
                     400,
                     "bad_key",
                     "one Sec-WebSocket-Key of 16 bytes in base64 is needed",
@@ -281,14 +299,14 @@ impl GatewayRequest {
             }
         };
         if self.has_early_bytes {
-            return GatewayResponse::refuse(
+            return GatewayResponse::refusal_error(
                 400,
                 "early_data",
                 "data before the handshake was answered",
             );
         }
         Ok(WebSocketUpgrade {
-            accept: accept_key(key.as_bytes()),
+            accept: derive_accept_key(key.as_bytes()),
             uses_bearer: self.has_header_token("sec-websocket-protocol", BEARER_SUBPROTOCOL),
             deflate: if compression {
                 DeflateParameters::from_offers(self.header_values("sec-websocket-extensions"))

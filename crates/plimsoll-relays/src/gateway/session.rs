@@ -22,11 +22,11 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use plimsoll_wire::websocket::{
-    DeflateParameters, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame,
-    close_payload, code,
+    DeflateParameters, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, code,
+    encode_close_payload,
 };
 
-use super::admission::{self, Admission, ResumePosition};
+use super::admission::{self, AdmittedRequest, ResumePosition};
 use super::delivery::{DeliveryPosition, FrameAction};
 use super::mailbox::{Mailbox, WakeCondition};
 use super::request::{GatewayRequest, GatewayResponse};
@@ -44,7 +44,7 @@ use crate::client_address::ClientAddress;
 const MAX_REPLY_BYTES_PER_BYTE_READ: usize = 16;
 const MIN_READ_BYTES: usize = 256;
 /// The code that reports a connection lost without a Close (RFC 6455 §7.4.1).
-const ABNORMAL_CLOSURE: u16 = 1006;
+const ABNORMAL_CLOSE_CODE: u16 = 1006;
 
 /// A session that is subscribed, so that its client may be answered 101.
 pub(super) struct AdmittedSession {
@@ -58,12 +58,12 @@ pub(super) async fn admit(
     request: &GatewayRequest,
     peer: ClientAddress,
 ) -> Result<AdmittedSession, GatewayResponse> {
-    let Admission {
+    let AdmittedRequest {
         session,
         upgrade,
         resume,
     } = admission::check(gateway, request)?;
-    let losses = gateway.bus.losses();
+    let losses = gateway.bus.data_losses();
     // The mailbox collects published frames from here on.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
     let away = |e: BusError| GatewayResponse::refusal(503, "bus", &e.to_string());
@@ -98,7 +98,7 @@ pub(super) async fn admit(
         is_unpositioned: resume.is_none(),
         has_log: standing.is_open || standing.newest.seq.is_some(),
         open: standing.is_open,
-        losses,
+        repaired_losses: losses,
         has_missed_frames: false,
         out: upgrade.encode(),
         written: 0,
@@ -172,7 +172,7 @@ struct SessionSocket {
     /// The session was open on the bus when the socket was opened.
     open: bool,
     /// The value of [`crate::bus::Bus::losses`] up to which losses were repaired.
-    losses: u64,
+    repaired_losses: u64,
     /// Frames were dropped that only the log still has.
     has_missed_frames: bool,
     /// Frames that are not written yet.
@@ -251,7 +251,7 @@ impl SessionSocket {
     /// Serves until the session ends; returns the close code.
     async fn run(&mut self, stream: &mut ClientStream) -> u16 {
         // Frames published between the subscription and the status query are both in the mailbox
-        // and in the log, but the client has not got them.
+        // and in the log, but have not been sent to the client.
         let early = self.mailbox.take_contents();
         if let Some(first) = early.frames.front().and_then(|f| FrameStamp::parse(f).seq)
             && let Some(last) = self.delivery.last
@@ -285,7 +285,7 @@ impl SessionSocket {
             }
             match self.next_event(stream, timer.as_mut()).await {
                 SocketEvent::Mail => self.process_mailbox(),
-                SocketEvent::Read(got) => match self.receive(got).await {
+                SocketEvent::Read(got) => match self.handle_input(got).await {
                     Ok(()) => {}
                     Err(DisconnectReason::ByClient(code)) => {
                         // The remaining output is still written, but does not count as delivered.
@@ -306,12 +306,12 @@ impl SessionSocket {
     }
 
     async fn end_without_close(&mut self) -> u16 {
-        self.stop().await;
-        ABNORMAL_CLOSURE
+        self.stop_delivery().await;
+        ABNORMAL_CLOSE_CODE
     }
 
     /// Stops delivery and records the position from which the next socket continues.
-    async fn stop(&mut self) {
+    async fn stop_delivery(&mut self) {
         self.record_delivered().await;
         self.mailbox.mark_stopped();
     }
@@ -484,7 +484,7 @@ impl SessionSocket {
     }
 
     /// Handles the bytes that were just read.
-    async fn receive(&mut self, got: io::Result<usize>) -> Result<(), DisconnectReason> {
+    async fn handle_input(&mut self, got: io::Result<usize>) -> Result<(), DisconnectReason> {
         let got = match got {
             Ok(0) | Err(_) => return Err(DisconnectReason::Lost),
             Ok(got) => got,
@@ -513,7 +513,7 @@ impl SessionSocket {
             })
         });
         for text in up {
-            self.send_up(&text).await;
+            self.forward_to_backends(&text).await;
         }
         self.reply_bytes += self.out.len() - before;
         if let Err(violation) = violation {
@@ -525,7 +525,7 @@ impl SessionSocket {
         }
     }
 
-    async fn send_up(&mut self, text: &str) {
+    async fn forward_to_backends(&mut self, text: &str) {
         let metrics = &self.gateway.metrics;
         metrics.up_messages.inc();
         let problem = if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
@@ -534,7 +534,7 @@ impl SessionSocket {
             match self
                 .gateway
                 .bus
-                .send_up(&self.session, text.as_bytes())
+                .send_to_backends(&self.session, text.as_bytes())
                 .await
             {
                 Ok(0) => {
@@ -572,8 +572,8 @@ impl SessionSocket {
         timer.reset(now + options.ping_interval);
     }
 
-    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken`: if output after a certain position
-    /// must not count as delivered, that position.
+    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken`: the position after which output
+    /// does not count as delivered; `None`: all output counts.
     async fn close_gracefully(
         &mut self,
         stream: &mut ClientStream,
@@ -589,7 +589,7 @@ impl SessionSocket {
             self.written_up_to = taken.unwrap_or(self.delivery);
         }
         // The position is recorded before the client learns of the close, because it may reconnect at once.
-        self.stop().await;
+        self.stop_delivery().await;
         if !wrote {
             // A frame was only partly written, so a Close would land inside it.
             return close_code;
@@ -598,7 +598,7 @@ impl SessionSocket {
         append_frame(
             &mut close,
             Opcode::Close,
-            &close_payload(close_code, reason),
+            &encode_close_payload(close_code, reason),
         );
         shutdown_and_drain(stream, &close).await;
         close_code

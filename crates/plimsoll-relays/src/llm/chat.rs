@@ -9,14 +9,14 @@ use super::completion::{
 };
 use super::openai::error_body;
 
-pub(super) static CHAT: ServedApi = ServedApi {
+pub(super) static CHAT_API: ServedApi = ServedApi {
     path: "/v1/chat/completions",
     read: read_chat,
     begin: |info| Box::new(ChoiceWriter::new(info, &CHAT_FORMAT)),
     error_body,
 };
 
-pub(super) static COMPLETIONS: ServedApi = ServedApi {
+pub(super) static COMPLETIONS_API: ServedApi = ServedApi {
     path: "/v1/completions",
     read: read_completion,
     begin: |info| Box::new(ChoiceWriter::new(info, &COMPLETION_FORMAT)),
@@ -127,7 +127,7 @@ impl ChoiceWriter {
         }
     }
 
-    fn object(&self, object: &str, choices: Value) -> Value {
+    fn response_json(&self, object: &str, choices: Value) -> Value {
         json!({
             "id": format!("{}-{}", self.format.id_prefix, self.info.id),
             "object": object,
@@ -141,7 +141,7 @@ impl ChoiceWriter {
     fn put_chunk(&self, piece: Value, finish: Option<&str>, out: &mut String) {
         let [key, _] = self.format.keys;
         let [object, _] = self.format.objects;
-        let mut event = self.object(object, choices(finish, key, piece));
+        let mut event = self.response_json(object, choices(finish, key, piece));
         if self.info.with_usage {
             event["usage"] = Value::Null;
         }
@@ -186,7 +186,7 @@ impl AnswerWriter for ChoiceWriter {
         self.put_chunk(nothing, Some(self.finish_reason()), out);
         if self.info.with_usage {
             let [object, _] = self.format.objects;
-            let mut event = self.object(object, json!([]));
+            let mut event = self.response_json(object, json!([]));
             event["usage"] = self.usage();
             put_event(out, &event);
         }
@@ -202,7 +202,7 @@ impl AnswerWriter for ChoiceWriter {
         let [_, key] = self.format.keys;
         let [_, object] = self.format.objects;
         let choices = choices(Some(self.finish_reason()), key, said);
-        let mut answer = self.object(object, choices);
+        let mut answer = self.response_json(object, choices);
         answer["usage"] = self.usage();
         answer
     }

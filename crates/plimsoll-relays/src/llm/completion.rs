@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::run::{RunGuard, add_jitter};
-use super::{Llm, RefusalReason, read_body};
+use super::{LlmService, RefusalReason, read_body};
 
 /// Maximum number of tokens that a request may ask for.
 const MAX_TOKENS: u64 = 1_000_000;
@@ -93,8 +93,8 @@ pub(super) trait AnswerWriter: Send {
 }
 
 /// Answers a request over `api`.
-pub(super) async fn complete(
-    llm: Arc<Llm>,
+pub(super) async fn answer_request(
+    llm: Arc<LlmService>,
     api: &'static ServedApi,
     headers: HeaderMap,
     body: Body,
@@ -128,7 +128,7 @@ pub(super) async fn complete(
     llm.metrics.runs.inc();
     if request.streams {
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
-        tokio::spawn(async move { stream(&llm, &mut *answer, tokens, sender).await });
+        tokio::spawn(async move { stream_events(&llm, &mut *answer, tokens, sender).await });
         let kind = [
             (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
             (header::CACHE_CONTROL, "no-cache"),
@@ -139,7 +139,7 @@ pub(super) async fn complete(
     while let Some(token) = pace.next().await {
         text.push_str(&token);
     }
-    if pace.is_over() {
+    if pace.has_ended() {
         Json(answer.full_response(&text)).into_response()
     } else {
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -160,8 +160,8 @@ fn check_limits(request: ModelRequest) -> Result<ModelRequest, String> {
 ///
 /// # Errors
 /// Returns an error when the client has stopped reading.
-async fn stream(
-    llm: &Arc<Llm>,
+async fn stream_events(
+    llm: &Arc<LlmService>,
     answer: &mut dyn AnswerWriter,
     tokens: usize,
     sender: mpsc::Sender<Bytes>,
@@ -176,7 +176,7 @@ async fn stream(
         answer.write_token(&token, &mut out);
         sender.send(std::mem::take(&mut out).into()).await?;
     }
-    if !pace.is_over() {
+    if !pace.has_ended() {
         return Ok(());
     }
     answer.write_end(&mut out);
@@ -222,7 +222,7 @@ fn error_response(
     message: &str,
 ) -> Response {
     let problem = Json((api.error_body)(message, status));
-    (status, RefusalReason::extension(reason), problem).into_response()
+    (status, RefusalReason::new_extension(reason), problem).into_response()
 }
 
 /// Yields the tokens of one answer, each when it is due.
@@ -237,7 +237,7 @@ struct TokenPacer {
 }
 
 impl TokenPacer {
-    fn new(llm: &Arc<Llm>, tokens: usize) -> TokenPacer {
+    fn new(llm: &Arc<LlmService>, tokens: usize) -> TokenPacer {
         TokenPacer {
             running: RunGuard::new(llm),
             halt: llm.halt.subscribe(),
@@ -248,13 +248,13 @@ impl TokenPacer {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.next == self.tokens
     }
 
     /// Waits for the next token; returns `None` when there are no more or the service stops.
     async fn next(&mut self) -> Option<String> {
-        if self.is_over() {
+        if self.has_ended() {
             return None;
         }
         let llm = Arc::clone(self.running.llm());

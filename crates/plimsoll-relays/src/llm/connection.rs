@@ -21,7 +21,7 @@ use plimsoll_serving::{PeerAddress, ServerStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Llm, RefusalReason, metrics};
+use super::{LlmService, RefusalReason, metrics};
 use crate::client_address::ClientAddress;
 
 /// Time from the end of one request to the end of the next one's head; over HTTP/2, from the last frame to a ping. It
@@ -37,12 +37,12 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 pub(super) struct ApiConnection {
     http: Builder<TokioExecutor>,
     router: axum::Router,
-    llm: Arc<Llm>,
+    llm: Arc<LlmService>,
     client: PeerAddress,
 }
 
 impl ApiConnection {
-    pub(super) fn new(llm: &Arc<Llm>, router: axum::Router) -> ApiConnection {
+    pub(super) fn new(llm: &Arc<LlmService>, router: axum::Router) -> ApiConnection {
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
@@ -65,13 +65,13 @@ impl ApiConnection {
 }
 
 impl ConnectionHandler for ApiConnection {
-    fn for_client(self, client: PeerAddress) -> ApiConnection {
+    fn with_client_address(self, client: PeerAddress) -> ApiConnection {
         ApiConnection { client, ..self }
     }
 
     fn on_refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
         if let Some(reason) = why.reason() {
-            self.llm.refusals.add(None, reason, peer);
+            self.llm.refusals.log_refusal(None, reason, peer);
         }
     }
 
@@ -107,10 +107,10 @@ impl ConnectionHandler for ApiConnection {
                     _ => None,
                 };
                 if let Some(reason) = reason {
-                    llm.refusals.add(Some(status), reason, asker);
+                    llm.refusals.log_refusal(Some(status), reason, asker);
                 }
                 match version {
-                    _ if !llm.is_leaving() => {}
+                    _ if !llm.is_in_lame_duck() => {}
                     Version::HTTP_2 => leaving.notify_one(),
                     _ => {
                         let close = HeaderValue::from_static("close");

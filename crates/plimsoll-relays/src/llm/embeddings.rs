@@ -12,7 +12,7 @@ use super::openai::error_body;
 /// Length of a vector.
 const VECTOR_DIMENSIONS: usize = 16;
 
-pub(super) static EMBEDDINGS: ServedApi = ServedApi {
+pub(super) static EMBEDDINGS_API: ServedApi = ServedApi {
     path: "/v1/embeddings",
     read,
     begin: |info| Box::new(EmbeddingWriter(info)),

@@ -12,8 +12,8 @@ use crate::bus::LogPosition;
 pub(super) struct AnswerText(Vec<String>);
 
 impl AnswerText {
-    /// Splits the text into one token per word, with the following blank. With `tokens`,
-    /// the words are repeated or truncated to that number.
+    /// Splits the text into one token per word, including the space after it. With `tokens`, the words are repeated or
+    /// truncated to that number.
     pub(super) fn new(text: &str, tokens: Option<usize>) -> AnswerText {
         let mut words: Vec<&str> = text.split_whitespace().collect();
         if words.is_empty() {
@@ -61,7 +61,7 @@ impl RunOutcome {
     }
 }
 
-/// Frames of the run that begins at this position.
+/// Frames of the run whose first frame follows this position in the session's log.
 impl LogPosition {
     /// Returns the frame of the run's token number `index`, counted from 0.
     pub(super) fn token_frame(&self, text: &AnswerText, index: usize) -> Bytes {
@@ -75,7 +75,7 @@ impl LogPosition {
             r#"{{"type":"token","content":{content},"seq":{seq},"run":{},"epoch":{},"ts":{:.6}}}"#,
             self.run_id(),
             self.epoch,
-            now()
+            unix_time_s()
         );
         Bytes::from(frame)
     }
@@ -87,14 +87,14 @@ impl LogPosition {
             r#"{{"type":"done","content":"","seq":{seq},"run":{},"epoch":{},"ts":{:.6},"tokens":{tokens},"finish":"{}"}}"#,
             self.run_id(),
             self.epoch,
-            now(),
+            unix_time_s(),
             finish.name()
         ))
     }
 }
 
 /// Returns the current time, in seconds since 1970.
-fn now() -> f64 {
+fn unix_time_s() -> f64 {
     Timestamp::now().as_duration().as_secs_f64()
 }
 
@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn default_text_has_eighteen_tokens() {
-        let text = AnswerText::new(crate::llm::RESPONSE_TEXT, None);
+        let text = AnswerText::new(crate::llm::DEFAULT_RESPONSE_TEXT, None);
         assert_eq!(text.len(), 18);
         let joined: String = text
             .0
             .iter()
             .map(|t| serde_json::from_str::<String>(t).unwrap())
             .collect();
-        assert_eq!(joined, crate::llm::RESPONSE_TEXT);
+        assert_eq!(joined, crate::llm::DEFAULT_RESPONSE_TEXT);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::completion::{
     put_named_event,
 };
 
-pub(super) static MESSAGES: ServedApi = ServedApi {
+pub(super) static MESSAGES_API: ServedApi = ServedApi {
     path: "/v1/messages",
     read,
     begin: |info| Box::new(MessageWriter(info)),

@@ -6,8 +6,8 @@ use tokio::sync::watch;
 
 use crate::bus::Bus;
 use crate::metrics::{
-    ComputedMetric, Counter, Family, Labels, LatencyHistogram, Registry, Unit, counters, labels,
-    registry,
+    ComputedMetric, Counter, Family, LatencyHistogram, MetricLabels, Registry, Unit, counters,
+    labels, new_registry,
 };
 
 counters! {
@@ -20,8 +20,8 @@ counters! {
         unfinished: "unfinished", "Runs that ended before their last token, or whose end did not reach the bus";
     }
     and {
-        requests: Family<Labels, Counter>,
-        took: Family<Labels, LatencyHistogram>,
+        requests: Family<MetricLabels, Counter>,
+        took: Family<MetricLabels, LatencyHistogram>,
     }
 }
 
@@ -54,7 +54,7 @@ impl LlmStats {
 
     /// Returns the registry for `/metrics`. `running` is the number of runs in progress.
     pub(super) fn registry(&self, running: &watch::Sender<usize>, bus: &Bus) -> Registry {
-        let mut registry = registry("llm");
+        let mut registry = new_registry("llm");
         let (running, bus) = (running.subscribe(), bus.clone());
         let read = ComputedMetric::gauge(move || *running.borrow() as u64);
         registry.register("runs_going_on", "Runs in progress on this instance", read);

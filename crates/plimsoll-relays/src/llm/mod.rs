@@ -28,7 +28,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use plimsoll_serving::accepting::accept;
+use plimsoll_serving::accepting::accept_and_serve;
 use plimsoll_serving::{BoundServer, ServeError, TrustedProxies};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
@@ -38,20 +38,20 @@ use crate::bus::{BeginError, Bus, BusError, new_epoch};
 use crate::metrics::{CONTENT_TYPE, Registry, encode_text};
 use crate::refusals::RefusalLog;
 use crate::token::TokenKeys;
-use completion::{ServedApi, complete};
+use completion::{ServedApi, answer_request};
 use connection::ApiConnection;
 use frames::AnswerText;
 pub use metrics::LlmStats;
 
 /// The APIs that the model is served over.
 static APIS: [&ServedApi; 7] = [
-    &chat::CHAT,
-    &chat::COMPLETIONS,
-    &responses::RESPONSES,
-    &messages::MESSAGES,
-    &embeddings::EMBEDDINGS,
-    &rerank::RERANK,
-    &rerank::BARE_RERANK,
+    &chat::CHAT_API,
+    &chat::COMPLETIONS_API,
+    &responses::RESPONSES_API,
+    &messages::MESSAGES_API,
+    &embeddings::EMBEDDINGS_API,
+    &rerank::RERANK_API,
+    &rerank::UNVERSIONED_RERANK_API,
 ];
 
 /// Largest body of a request in bytes.
@@ -60,7 +60,7 @@ const MAX_BODY_BYTES: usize = 2 << 20;
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The default answer, 18 tokens.
-pub const RESPONSE_TEXT: &str = "Load is what a link carries, and the load line shows how \
+pub const DEFAULT_RESPONSE_TEXT: &str = "Load is what a link carries, and the load line shows how \
                                  much it carries before it sinks.";
 
 /// Options of the simulated model.
@@ -94,7 +94,7 @@ impl Default for LlmOptions {
         LlmOptions {
             token_delay: Duration::from_millis(50),
             jitter: Duration::ZERO,
-            text: RESPONSE_TEXT.to_owned(),
+            text: DEFAULT_RESPONSE_TEXT.to_owned(),
             tokens: None,
             slots: None,
             has_sessions: true,
@@ -106,7 +106,7 @@ impl Default for LlmOptions {
 }
 
 /// A service that is ready to serve.
-pub struct Llm {
+pub struct LlmService {
     bus: Bus,
     keys: TokenKeys,
     text: AnswerText,
@@ -120,14 +120,14 @@ pub struct Llm {
     /// Becomes true when runs must end at once.
     halt: watch::Sender<bool>,
     /// The service is about to stop: health checks fail, but clients are still served.
-    is_leaving: AtomicBool,
+    is_in_lame_duck: AtomicBool,
 }
 
-impl Llm {
+impl LlmService {
     /// Creates a service; `keys` sign the tokens that open sessions.
-    pub fn new(bus: Bus, keys: TokenKeys, options: LlmOptions) -> Llm {
+    pub fn new(bus: Bus, keys: TokenKeys, options: LlmOptions) -> LlmService {
         let (metrics, running) = (LlmStats::default(), watch::Sender::new(0));
-        Llm {
+        LlmService {
             metrics_registry: metrics.registry(&running, &bus),
             metrics,
             refusals: RefusalLog::default(),
@@ -138,12 +138,12 @@ impl Llm {
             slots: options.slots.map(|slots| Arc::new(Semaphore::new(slots))),
             options,
             halt: watch::Sender::new(false),
-            is_leaving: AtomicBool::new(false),
+            is_in_lame_duck: AtomicBool::new(false),
         }
     }
 
-    fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::Acquire)
+    fn is_in_lame_duck(&self) -> bool {
+        self.is_in_lame_duck.load(Ordering::Acquire)
     }
 
     /// Serves HTTP/1.1 and HTTP/2 until `shutdown` completes and for the lame-duck time after it.
@@ -159,17 +159,18 @@ impl Llm {
     ) -> Result<LlmStats, ServeError> {
         let drain = bound.drain;
         let llm = Arc::new(self);
-        let adopting = run::adopt_offered(&llm).await;
+        let adopting = run::adopt_offered_runs(&llm).await;
         let sessions = if llm.options.has_sessions {
             axum::Router::new()
-                .route("/session/create", post(create))
+                .route("/session/create", post(create_session))
                 .route("/session/{id}/run", post(start_run))
-                .route("/session/{id}/close", post(close))
+                .route("/session/{id}/close", post(close_session))
         } else {
             axum::Router::new().route("/session/create", post(sessions_disabled_response))
         };
         let with_apis = APIS.into_iter().fold(sessions, |router, api| {
-            let answer = |State(llm), headers: HeaderMap, body| complete(llm, api, headers, body);
+            let answer =
+                |State(llm), headers: HeaderMap, body| answer_request(llm, api, headers, body);
             router.route(api.path, post(answer))
         });
         let router = with_apis
@@ -181,7 +182,7 @@ impl Llm {
         let mut end = Instant::now();
         let leaving = async {
             shutdown.await;
-            llm.is_leaving.store(true, Ordering::Release);
+            llm.is_in_lame_duck.store(true, Ordering::Release);
             // Stops taking over other instances' runs, which could not finish here.
             drop(adopting);
             tokio::time::sleep(llm.options.lame_duck).await;
@@ -189,7 +190,7 @@ impl Llm {
         };
         let connection = ApiConnection::new(&llm, router);
         // All accepted requests are answered before runs are counted, so no run can begin after the count.
-        let serving = accept(bound.with_alpn(&[b"h2", b"http/1.1"]), connection, leaving);
+        let serving = accept_and_serve(bound.with_alpn(&[b"h2", b"http/1.1"]), connection, leaving);
         let served = tokio::select! {
             served = serving => served.map(drop),
             () = llm.refusals.report_regularly() => Ok(()),
@@ -208,9 +209,9 @@ impl Llm {
     }
 }
 
-async fn create(State(llm): State<Arc<Llm>>) -> Response {
+async fn create_session(State(llm): State<Arc<LlmService>>) -> Response {
     let session = uuid::Uuid::new_v4().to_string();
-    if let Err(e) = llm.bus.create(&session, new_epoch()).await {
+    if let Err(e) = llm.bus.create_session(&session, new_epoch()).await {
         return bus_error_response(&e);
     }
     match llm.keys.sign(&session) {
@@ -237,7 +238,7 @@ async fn sessions_disabled_response() -> Response {
 }
 
 /// Reads the body of a request, within the limits of time and size.
-async fn read_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
+async fn read_body(llm: &LlmService, body: Body) -> Result<Bytes, Response> {
     match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(e)) => {
@@ -265,7 +266,7 @@ struct RunRequest {
 }
 
 async fn start_run(
-    State(llm): State<Arc<Llm>>,
+    State(llm): State<Arc<LlmService>>,
     Path(session): Path<String>,
     body: Body,
 ) -> Response {
@@ -282,7 +283,7 @@ async fn start_run(
         let text = format!("the body is not {{\"query\": TEXT}}: {e}");
         return error_response(StatusCode::UNPROCESSABLE_ENTITY, "body", &text);
     }
-    match run::begin(&llm, session).await {
+    match run::begin_run(&llm, session).await {
         Ok(begun) => Json(json!({
             "run": begun.run_id(),
             "tokens": llm.text.len(),
@@ -299,18 +300,21 @@ async fn start_run(
     }
 }
 
-async fn close(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Response {
+async fn close_session(
+    State(llm): State<Arc<LlmService>>,
+    Path(session): Path<String>,
+) -> Response {
     if !is_session_id(&session) {
         return error_response(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
-    match llm.bus.close(&session).await {
+    match llm.bus.close_session(&session).await {
         Ok(true) => Json(json!({ "closed": true })).into_response(),
         Ok(false) => error_response(StatusCode::NOT_FOUND, "unknown_session", "no such session"),
         Err(e) => bus_error_response(&e),
     }
 }
 
-async fn show_metrics(State(llm): State<Arc<Llm>>) -> Response {
+async fn show_metrics(State(llm): State<Arc<LlmService>>) -> Response {
     (
         [(header::CONTENT_TYPE, CONTENT_TYPE)],
         encode_text(&llm.metrics_registry),
@@ -318,8 +322,8 @@ async fn show_metrics(State(llm): State<Arc<Llm>>) -> Response {
         .into_response()
 }
 
-async fn health(State(llm): State<Arc<Llm>>) -> Response {
-    if llm.is_leaving() {
+async fn health(State(llm): State<Arc<LlmService>>) -> Response {
+    if llm.is_in_lame_duck() {
         let stopping = Json(json!({ "status": "stopping" }));
         return (StatusCode::SERVICE_UNAVAILABLE, stopping).into_response();
     }
@@ -336,13 +340,13 @@ async fn health(State(llm): State<Arc<Llm>>) -> Response {
 struct RefusalReason(&'static str);
 
 impl RefusalReason {
-    fn extension(reason: &'static str) -> axum::Extension<RefusalReason> {
+    fn new_extension(reason: &'static str) -> axum::Extension<RefusalReason> {
         axum::Extension(RefusalReason(reason))
     }
 }
 
 fn error_response(status: StatusCode, reason: &'static str, message: &str) -> Response {
-    let reason = RefusalReason::extension(reason);
+    let reason = RefusalReason::new_extension(reason);
     (status, reason, Json(json!({ "error": message }))).into_response()
 }
 

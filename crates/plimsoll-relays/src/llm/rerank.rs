@@ -10,34 +10,34 @@ use super::completion::{
 use super::openai::error_body;
 
 /// The properties that the API has under either path.
-const RERANK_BASE: ServedApi = ServedApi {
+const SHARED_RERANK_PROPERTIES: ServedApi = ServedApi {
     path: "",
     read,
-    begin: |info| Box::new(RankWriter(info)),
+    begin: |info| Box::new(RerankWriter(info)),
     error_body,
 };
 
-pub(super) static RERANK: ServedApi = ServedApi {
+pub(super) static RERANK_API: ServedApi = ServedApi {
     path: "/v1/rerank",
-    ..RERANK_BASE
+    ..SHARED_RERANK_PROPERTIES
 };
 
 /// The same API under a path that some services use.
-pub(super) static BARE_RERANK: ServedApi = ServedApi {
+pub(super) static UNVERSIONED_RERANK_API: ServedApi = ServedApi {
     path: "/rerank",
-    ..RERANK_BASE
+    ..SHARED_RERANK_PROPERTIES
 };
 
 /// The parameters of a request; other keys are ignored.
 #[derive(Deserialize)]
-struct RankRequest {
+struct RerankRequest {
     model: String,
     query: Value,
     documents: Vec<Value>,
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: RankRequest =
+    let request: RerankRequest =
         serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     if request.documents.is_empty() {
         return Err("documents: an empty list".to_owned());
@@ -54,9 +54,9 @@ fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
 }
 
 /// Writes the scores of all documents.
-struct RankWriter(AnswerInfo);
+struct RerankWriter(AnswerInfo);
 
-impl AnswerWriter for RankWriter {
+impl AnswerWriter for RerankWriter {
     fn write_start(&mut self, _out: &mut String) {}
 
     fn write_token(&mut self, _token: &str, _out: &mut String) {}

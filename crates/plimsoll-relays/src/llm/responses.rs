@@ -10,7 +10,7 @@ use super::completion::{
 };
 use super::openai::error_body;
 
-pub(super) static RESPONSES: ServedApi = ServedApi {
+pub(super) static RESPONSES_API: ServedApi = ServedApi {
     path: "/v1/responses",
     read,
     begin: |info| Box::new(ResponseWriter::new(info)),
@@ -62,7 +62,7 @@ impl ResponseWriter {
         }
     }
 
-    fn put(&mut self, mut event: Value, out: &mut String) {
+    fn put_numbered_event(&mut self, mut event: Value, out: &mut String) {
         event["sequence_number"] = json!(self.next_number);
         self.next_number += 1;
         put_named_event(out, &event);
@@ -80,7 +80,7 @@ impl ResponseWriter {
         if key != "part" {
             event["logprobs"] = json!([]);
         }
-        self.put(event, out);
+        self.put_numbered_event(event, out);
     }
 
     fn put_item(&mut self, kind: &str, item: Value, out: &mut String) {
@@ -89,7 +89,7 @@ impl ResponseWriter {
             "output_index": 0,
             "item": item,
         });
-        self.put(event, out);
+        self.put_numbered_event(event, out);
     }
 
     fn item_id(&self) -> String {
@@ -100,7 +100,7 @@ impl ResponseWriter {
     fn message(&self, text: Option<&str>) -> Value {
         let status = match text {
             None => "in_progress",
-            Some(_) => self.status(),
+            Some(_) => self.completion_status(),
         };
         let content: Vec<Value> = text.into_iter().map(text_part).collect();
         json!({
@@ -109,7 +109,7 @@ impl ResponseWriter {
         })
     }
 
-    fn status(&self) -> &'static str {
+    fn completion_status(&self) -> &'static str {
         if self.info.is_cut {
             "incomplete"
         } else {
@@ -121,7 +121,11 @@ impl ResponseWriter {
     fn response(&self, text: Option<&str>) -> Value {
         let (status, output, usage) = match text {
             None => ("in_progress", json!([]), Value::Null),
-            Some(_) => (self.status(), json!([self.message(text)]), self.usage()),
+            Some(_) => (
+                self.completion_status(),
+                json!([self.message(text)]),
+                self.usage(),
+            ),
         };
         let is_cut = text.is_some() && self.info.is_cut;
         let incomplete = is_cut.then(|| json!({ "reason": "max_output_tokens" }));
@@ -162,7 +166,7 @@ impl AnswerWriter for ResponseWriter {
     fn write_start(&mut self, out: &mut String) {
         for kind in ["response.created", "response.in_progress"] {
             let event = json!({ "type": kind, "response": self.response(None) });
-            self.put(event, out);
+            self.put_numbered_event(event, out);
         }
     }
 
@@ -180,9 +184,9 @@ impl AnswerWriter for ResponseWriter {
         self.put_part("output_text.done", "text", json!(text), out);
         self.put_part("content_part.done", "part", text_part(&text), out);
         self.put_item("output_item.done", self.message(Some(&text)), out);
-        let kind = format!("response.{}", self.status());
+        let kind = format!("response.{}", self.completion_status());
         let event = json!({ "type": kind, "response": self.response(Some(&text)) });
-        self.put(event, out);
+        self.put_numbered_event(event, out);
     }
 
     fn full_response(&self, text: &str) -> Value {

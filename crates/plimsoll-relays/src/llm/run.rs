@@ -13,20 +13,23 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Llm;
+use super::LlmService;
 use super::frames::RunOutcome;
 use crate::bus::{
-    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, LogPosition,
-    MAX_HISTORY_FRAMES, RENEW_INTERVAL, RunOffer, RunStatus, Sink, Subscription,
+    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, LOCK_RENEWAL_INTERVAL,
+    LogPosition, MAX_LOG_PAGE_FRAMES, MessageSink, RunOffer, RunStatus, Subscription,
 };
 
 /// How long the delivery of a run's last frame is retried while the bus is down.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of queued offers; further offers are ignored, and the offering instances keep their runs.
-const MAX_OFFERS: usize = 100_000;
+const MAX_QUEUED_OFFERS: usize = 100_000;
 
 /// Begins a run, which then continues in a separate task.
-pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition, BeginError> {
+pub(super) async fn begin_run(
+    llm: &Arc<LlmService>,
+    session: String,
+) -> Result<LogPosition, BeginError> {
     let cancel = CancelSubscription::listen(&llm.bus, &session).await?;
     let begun = llm.bus.begin_run(&session).await?;
     llm.metrics.runs.inc();
@@ -38,8 +41,8 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition
 
 /// Takes over runs that other instances offer, until the returned subscription is dropped. Returns `None` if there are
 /// no other instances or the bus is down.
-pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
-    let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
+pub(super) async fn adopt_offered_runs(llm: &Arc<LlmService>) -> Option<Subscription> {
+    let (sender, mut offers) = mpsc::channel(MAX_QUEUED_OFFERS);
     let shared = llm.bus.as_redis()?;
     let listening = match shared
         .subscribe_to_offers(Arc::new(OfferSink(sender)))
@@ -54,13 +57,13 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
     let llm = Arc::clone(llm);
     tokio::spawn(async move {
         while let Some(offer) = offers.recv().await {
-            if llm.is_leaving() {
+            if llm.is_in_lame_duck() {
                 return;
             }
             let running = RunGuard::new(&llm);
             tokio::spawn(async move {
                 let session = offer.session.clone();
-                if let Err(e) = adopt(running, offer).await {
+                if let Err(e) = adopt_run(running, offer).await {
                     tracing::warn!(session, "taking a run over: {e}");
                 }
             });
@@ -70,7 +73,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
 }
 
 /// Continues a run that another instance has offered, unless a third instance takes it first.
-async fn adopt(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
+async fn adopt_run(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
     let cancel = CancelSubscription::listen(&llm.bus, &offer.session).await?;
     match llm.bus.as_redis() {
@@ -95,7 +98,7 @@ async fn read_run_frames(bus: &Bus, session: &str, begun: LogPosition) -> Vec<By
     let mut frames = Vec::new();
     let mut position = begun.last;
     loop {
-        let page = match bus.history(session, position).await {
+        let page = match bus.read_log_page(session, position).await {
             Ok(page) => page,
             Err(_) if Instant::now() < give_up => {
                 sleep(Duration::from_millis(200)).await;
@@ -110,17 +113,17 @@ async fn read_run_frames(bus: &Bus, session: &str, begun: LogPosition) -> Vec<By
                 frames.push(frame.clone());
             }
         }
-        if page.len() < MAX_HISTORY_FRAMES {
+        if page.len() < MAX_LOG_PAGE_FRAMES {
             return frames;
         }
-        position += MAX_HISTORY_FRAMES as u64;
+        position += MAX_LOG_PAGE_FRAMES as u64;
     }
 }
 
 /// Receives the offers of other instances.
 struct OfferSink(mpsc::Sender<RunOffer>);
 
-impl Sink for OfferSink {
+impl MessageSink for OfferSink {
     fn on_message(&self, payload: &Bytes) {
         if let Ok(offer) = serde_json::from_slice(payload) {
             let _ = self.0.try_send(offer);
@@ -131,15 +134,15 @@ impl Sink for OfferSink {
 }
 
 /// Counts the run as in progress until dropped.
-pub(super) struct RunGuard(Arc<Llm>);
+pub(super) struct RunGuard(Arc<LlmService>);
 
 impl RunGuard {
-    pub(super) fn new(llm: &Arc<Llm>) -> RunGuard {
+    pub(super) fn new(llm: &Arc<LlmService>) -> RunGuard {
         llm.running.send_modify(|running| *running += 1);
         RunGuard(Arc::clone(llm))
     }
 
-    pub(super) fn llm(&self) -> &Arc<Llm> {
+    pub(super) fn llm(&self) -> &Arc<LlmService> {
         &self.0
     }
 }
@@ -180,13 +183,13 @@ async fn post_tokens(
         // A failed restore is retried with the next token.
         posted.restore_if_lost().await;
         sent += 1;
-        if renewed.elapsed() >= RENEW_INTERVAL {
+        if renewed.elapsed() >= LOCK_RENEWAL_INTERVAL {
             renewed = Instant::now();
-            llm.bus.renew(&posted.session);
+            llm.bus.renew_lock(&posted.session);
         }
     }
     llm.metrics.tokens.inc_by((sent - first) as u64);
-    if finish == RunOutcome::Error && posted.hand_over(tokens).await {
+    if finish == RunOutcome::Error && posted.offer_to_other_instances(tokens).await {
         llm.metrics.handed_over.inc();
         return;
     }
@@ -221,28 +224,33 @@ struct PostedFrames {
 }
 
 impl PostedFrames {
-    fn new(llm: &Llm, session: String, begun: LogPosition, frames: Vec<Bytes>) -> PostedFrames {
+    fn new(
+        llm: &LlmService,
+        session: String,
+        begun: LogPosition,
+        frames: Vec<Bytes>,
+    ) -> PostedFrames {
         PostedFrames {
             bus: llm.bus.clone(),
             session,
             frames,
             begun,
             ended: false,
-            generation: llm.bus.generation(),
-            losses: llm.bus.losses(),
+            generation: llm.bus.possible_post_losses(),
+            losses: llm.bus.data_losses(),
         }
     }
 
     /// Offers the run to other instances; returns whether one has taken it.
-    async fn hand_over(&mut self, tokens: usize) -> bool {
+    async fn offer_to_other_instances(&mut self, tokens: usize) -> bool {
         // Another instance can only continue a run whose frames are in the log.
-        let logged = self.frames.is_empty() || self.bus.confirm(&self.session).await.is_ok();
+        let logged = self.frames.is_empty() || self.bus.confirm_posts(&self.session).await.is_ok();
         if !logged || self.repost_if_lost() {
             return false;
         }
         match self.bus.as_redis() {
             Some(shared) => {
-                (shared.offer(&self.session, self.begun, tokens).await).unwrap_or(false)
+                (shared.offer_run(&self.session, self.begun, tokens).await).unwrap_or(false)
             }
             None => false,
         }
@@ -267,7 +275,7 @@ impl PostedFrames {
 
     /// Posts all frames again if some may be lost.
     fn repost_if_lost(&mut self) -> bool {
-        let generation = self.bus.generation();
+        let generation = self.bus.possible_post_losses();
         if generation == self.generation {
             return false;
         }
@@ -281,7 +289,7 @@ impl PostedFrames {
     /// Restores the session if the bus has lost its data; returns whether the bus knows the
     /// session.
     async fn restore_if_lost(&mut self) -> bool {
-        let losses = self.bus.losses();
+        let losses = self.bus.data_losses();
         if losses == self.losses {
             return true;
         }
@@ -290,7 +298,7 @@ impl PostedFrames {
         } else {
             RunStatus::Active
         };
-        let restoring = self.bus.restore(&self.session, self.begun, run);
+        let restoring = self.bus.restore_session(&self.session, self.begun, run);
         let is_restored = restoring.await.is_ok();
         if is_restored {
             self.losses = losses;
@@ -304,9 +312,11 @@ impl PostedFrames {
         let mut pause = Duration::from_millis(20);
         loop {
             let before = self.generation;
-            let confirmed = self.bus.confirm(&self.session).await;
+            let confirmed = self.bus.confirm_posts(&self.session).await;
             // The bus may have lost its data and recovered while the confirmation was in flight.
-            if confirmed.is_ok() && self.restore_if_lost().await && self.bus.generation() == before
+            if confirmed.is_ok()
+                && self.restore_if_lost().await
+                && self.bus.possible_post_losses() == before
             {
                 return true;
             }
@@ -340,15 +350,15 @@ impl CancelSubscription {
 
 struct CancelSink(watch::Sender<bool>);
 
-impl Sink for CancelSink {
+impl MessageSink for CancelSink {
     fn on_message(&self, payload: &Bytes) {
         #[derive(Deserialize)]
-        struct UpMessage<'a> {
+        struct ClientMessage<'a> {
             #[serde(rename = "type", borrow)]
             kind: std::borrow::Cow<'a, str>,
         }
-        let cancels =
-            serde_json::from_slice::<UpMessage<'_>>(payload).is_ok_and(|up| up.kind == "cancel");
+        let cancels = serde_json::from_slice::<ClientMessage<'_>>(payload)
+            .is_ok_and(|up| up.kind == "cancel");
         if cancels {
             self.0.send_replace(true);
         }

@@ -81,7 +81,7 @@ impl AccessLog {
     }
 
     /// Queues a line; returns `false` if the queue is full.
-    pub(super) fn write(&self, line: AccessLogEntry) -> bool {
+    pub(super) fn write_lines(&self, line: AccessLogEntry) -> bool {
         self.0.try_send(line).is_ok()
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_engine::transport::address::LocalResourceError;
+use plimsoll_serving::build_runtime;
 use plimsoll_serving::pages::{self, Request, Response, StatusCode, header};
-use plimsoll_serving::runtime;
 use tokio::task::spawn_blocking;
 
 use super::metrics::SidecarMetrics;
-use super::names::NameResolver;
-use super::{OnFailure, SidecarError, start_serving};
+use super::upstream_names::NameResolver;
+use super::{FailureCallback, SidecarError, start_serving_thread};
 use crate::metrics::CONTENT_TYPE;
 
 /// How long connecting to an upstream may take; a request for `/ready` waits for it.
@@ -27,13 +27,13 @@ pub(super) fn start(
     metrics: Arc<SidecarMetrics>,
     names: Arc<NameResolver>,
     stop: Arc<AtomicBool>,
-    on_failure: &OnFailure,
+    on_failure: &FailureCallback,
 ) -> Result<SocketAddr, SidecarError> {
     let failed = |e| SidecarError::new(format!("admin: listening on {address}"), e);
     let bound = pages::bind(address).map_err(failed)?;
-    let listening = bound.address().tcp().unwrap_or(address);
-    let runtime = runtime(Some(1)).map_err(|e| failed(io::Error::other(e)))?;
-    start_serving("admin", on_failure, move || {
+    let listening = bound.address().tcp_address().unwrap_or(address);
+    let runtime = build_runtime(Some(1)).map_err(|e| failed(io::Error::other(e)))?;
+    start_serving_thread("admin", on_failure, move || {
         let page = move |request: Request<()>| {
             let (metrics, names) = (Arc::clone(&metrics), Arc::clone(&names));
             let stopping = stop.load(Ordering::Relaxed);
@@ -60,7 +60,7 @@ fn handle_request(
     stopping: bool,
 ) -> Response<String> {
     match path {
-        "/metrics" => response(StatusCode::OK, CONTENT_TYPE, metrics.text()),
+        "/metrics" => build_response(StatusCode::OK, CONTENT_TYPE, metrics.encode_text()),
         "/ready" if stopping => text_response(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/ready" => match find_unreachable_route(metrics, names) {
             None => text_response(StatusCode::OK, "ready\n"),
@@ -74,10 +74,10 @@ fn handle_request(
 }
 
 fn text_response(status: StatusCode, text: &str) -> Response<String> {
-    response(status, "text/plain; charset=utf-8", text.to_owned())
+    build_response(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn response(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
+fn build_response(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
     let kind = header::HeaderValue::from_static(kind);
@@ -94,16 +94,16 @@ fn find_unreachable_route(
     names.routes().into_iter().find_map(|route| {
         let places = route.addresses();
         let is_open = |address: &Address| {
-            let counters = metrics.upstream(route.route(), &address.to_string());
+            let counters = metrics.upstream_counters(route.route(), &address.to_string());
             counters.open.get() > 0
         };
         let mut addresses = places.iter().map(|place| &place.address);
         if addresses.clone().any(is_open) {
             return None;
         }
-        let mut lack = route.missing_resource();
+        let mut lack = route.exhausted_resource();
         let is_alive = addresses.any(|address| {
-            let connected = connect(address);
+            let connected = connect_to_upstream(address);
             lack = lack.or_else(|| {
                 connected
                     .as_ref()
@@ -120,7 +120,7 @@ fn find_unreachable_route(
     })
 }
 
-fn connect(address: &Address) -> io::Result<TcpStream> {
+fn connect_to_upstream(address: &Address) -> io::Result<TcpStream> {
     match address {
         Address::Tcp(address) => {
             let connected = TcpStream::connect_timeout(address, PROBE_TIMEOUT);

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
 use super::SidecarError;
-use super::names::Upstream;
+use super::upstream_names::Upstream;
 pub(super) use tls::versions;
 pub use tls::{TlsFiles, TlsVersionSpec, UpstreamTls};
 
@@ -172,7 +172,7 @@ impl SidecarConfig {
     ///
     /// # Errors
     /// Returns an error with line and column for the first mistake.
-    pub fn read(text: &str) -> Result<SidecarConfig, SidecarError> {
+    pub fn parse(text: &str) -> Result<SidecarConfig, SidecarError> {
         let mistake =
             |e: toml::de::Error| SidecarError::new("sidecar file", e.to_string().trim_end());
         let config: SidecarConfig = toml::from_str(text).map_err(mistake)?;
@@ -209,10 +209,10 @@ impl SidecarConfig {
     fn find_listen_conflict(&self, route: usize) -> Option<String> {
         let address = &self.route[route].listen;
         let mut before = self.route[..route].iter();
-        let other = before.find(|other| overlap(&other.listen, address));
+        let other = before.find(|other| listen_addresses_overlap(&other.listen, address));
         let is_admin = self
             .admin
-            .is_some_and(|admin| overlap(&admin.into(), address));
+            .is_some_and(|admin| listen_addresses_overlap(&admin.into(), address));
         match (other, is_admin) {
             (Some(other), _) => Some(format!("route {}", other.name)),
             (None, true) => Some("admin".to_owned()),
@@ -221,13 +221,17 @@ impl SidecarConfig {
     }
 
     /// Finds a chain of routes that leads from this one back to itself, as a list of names.
-    fn find_loop(&self, from: usize) -> Option<String> {
+    fn find_route_loop(&self, from: usize) -> Option<String> {
         let mut ways = vec![vec![from]];
         let mut seen = vec![false; self.route.len()];
         while let Some(way) = ways.pop() {
             let last = &self.route[*way.last()?];
             for (next, route) in self.route.iter().enumerate() {
-                if !last.upstream.iter().any(|to| to.reaches(&route.listen)) {
+                if !last
+                    .upstream
+                    .iter()
+                    .any(|to| to.reaches_listener(&route.listen))
+                {
                     continue;
                 }
                 if next == from {
@@ -245,9 +249,11 @@ impl SidecarConfig {
 
     pub(super) fn check(&self) -> Result<(), SidecarError> {
         let mistake = |(key, problem): (String, String)| SidecarError::new(key, problem);
-        self.check_globals().map_err(mistake)?;
+        self.check_global_keys().map_err(mistake)?;
         for (i, route) in self.route.iter().enumerate() {
-            let checked = self.check_against_others(i).and_then(|()| route.check());
+            let checked = self
+                .check_against_other_routes(i)
+                .and_then(|()| route.check());
             let of_route = |(key, problem)| (format!("route {}: {key}", route.name), problem);
             checked.map_err(of_route).map_err(mistake)?;
         }
@@ -257,7 +263,7 @@ impl SidecarConfig {
 
 /// Returns whether a socket listening on `other` would receive connections to `one`. Port 0 never
 /// conflicts, because the system picks a free port.
-fn overlap(one: &Address, other: &Address) -> bool {
+fn listen_addresses_overlap(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Tcp(one), Address::Tcp(other)) => {
             let same = one.ip() == other.ip()
@@ -318,7 +324,7 @@ mod tests {
     #[test]
     fn config_errors_suggest_fix() {
         let route = "[[route]]\nname = \"a\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
-        assert!(SidecarConfig::read(route).is_ok());
+        assert!(SidecarConfig::parse(route).is_ok());
         let two = |a: &str, to: &str, b: &str, on: &str| {
             let one = |name: &str, listen: &str, upstream: &str| {
                 format!(
@@ -333,7 +339,7 @@ mod tests {
             two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.2:7", "127.0.0.1:8"),
             two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:8", "10.0.0.2:7"),
         ] {
-            assert!(SidecarConfig::read(&fine).is_ok(), "{fine}");
+            assert!(SidecarConfig::parse(&fine).is_ok(), "{fine}");
         }
         for (text, needle) in [
             (String::new(), "at least one [[route]]"),
@@ -472,7 +478,7 @@ mod tests {
                 "only for protocol = \"plugin\"",
             ),
         ] {
-            let error = SidecarConfig::read(&text).unwrap_err().to_string();
+            let error = SidecarConfig::parse(&text).unwrap_err().to_string();
             assert!(error.contains(needle), "{text}: {error}");
         }
     }

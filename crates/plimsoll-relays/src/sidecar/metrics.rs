@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use plimsoll_protocols::interface::relayed::RejectReason;
 
 use crate::metrics::{
-    self, Counter, Family, Gauge, Labels, LatencyHistogram, Registry, Unit, labels,
+    self, Counter, Family, Gauge, LatencyHistogram, MetricLabels, Registry, Unit, labels,
 };
 
 /// Defines a struct of counters, and a struct of the metric families that they belong to.
@@ -19,18 +19,18 @@ macro_rules! counted {
         pub(crate) struct $one { $(pub(crate) $field: $kind,)* }
 
         #[derive(Debug, Default)]
-        struct $all { $($field: Family<Labels, $kind>,)* }
+        struct $all { $($field: Family<MetricLabels, $kind>,)* }
 
         impl $all {
             fn register(&self, registry: &mut Registry) {
                 $(registry.register($name, $help, self.$field.clone());)*
             }
 
-            fn of(&self, labels: &Labels) -> $one {
+            fn with_labels(&self, labels: &MetricLabels) -> $one {
                 $one { $($field: self.$field.get_or_create_owned(labels),)* }
             }
 
-            fn forget(&self, labels: &Labels) {
+            fn forget(&self, labels: &MetricLabels) {
                 $(self.$field.remove(labels);)*
             }
         }
@@ -103,11 +103,11 @@ impl Counters {
             | RejectReason::FrameTooLarge
             | RejectReason::MalformedResponse => return,
         };
-        add_to(counter, calls);
+        add_to_counter(counter, calls);
     }
 }
 
-pub(super) fn add_to(counter: &Counter, n: u64) {
+pub(super) fn add_to_counter(counter: &Counter, n: u64) {
     counter.inc_by(n);
 }
 
@@ -117,16 +117,16 @@ pub(super) struct SidecarMetrics {
     registry: Registry,
     routes: RouteFamilies,
     upstreams: UpstreamFamilies,
-    took: Family<Labels, LatencyHistogram>,
-    statuses: Family<Labels, Counter>,
-    /// The current routes, each with the labels of its metrics that have further labels besides `route`. These metrics
-    /// are removed with the route.
-    members: Mutex<HashMap<String, Vec<Labels>>>,
+    latencies: Family<MetricLabels, LatencyHistogram>,
+    statuses: Family<MetricLabels, Counter>,
+    /// The current routes. For each, the label sets of its metrics that have more labels than `route`, so that these
+    /// metrics can be removed with the route.
+    route_labels: Mutex<HashMap<String, Vec<MetricLabels>>>,
 }
 
 impl SidecarMetrics {
     pub(super) fn new() -> SidecarMetrics {
-        let mut registry = metrics::registry("sidecar");
+        let mut registry = metrics::new_registry("sidecar");
         let (routes, upstreams) = (RouteFamilies::default(), UpstreamFamilies::default());
         let (took, statuses) = (Family::default(), Family::default());
         routes.register(&mut registry);
@@ -146,31 +146,34 @@ impl SidecarMetrics {
             registry,
             routes,
             upstreams,
-            took,
+            latencies: took,
             statuses,
-            members: Mutex::default(),
+            route_labels: Mutex::default(),
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn encode_text(&self) -> String {
         metrics::encode_text(&self.registry)
     }
 
-    pub(super) fn route(&self, route: &str) -> Counters {
-        self.members().entry(route.to_owned()).or_default();
-        self.routes.of(&labels([("route", route)]))
+    pub(super) fn route_counters(&self, route: &str) -> Counters {
+        self.lock_route_labels()
+            .entry(route.to_owned())
+            .or_default();
+        self.routes.with_labels(&labels([("route", route)]))
     }
 
-    pub(super) fn took(&self, route: &str) -> LatencyHistogram {
-        self.took.get_or_create_owned(&labels([("route", route)]))
+    pub(super) fn latency_histogram(&self, route: &str) -> LatencyHistogram {
+        self.latencies
+            .get_or_create_owned(&labels([("route", route)]))
     }
 
-    pub(super) fn upstream(&self, route: &str, upstream: &str) -> UpstreamCounters {
+    pub(super) fn upstream_counters(&self, route: &str, upstream: &str) -> UpstreamCounters {
         let labels = labels([("route", route), ("upstream", upstream)]);
-        self.route_metric(route, labels, |labels| self.upstreams.of(labels))
+        self.route_metric(route, labels, |labels| self.upstreams.with_labels(labels))
     }
 
-    pub(super) fn status(&self, route: &str, status: &str) -> Counter {
+    pub(super) fn status_counter(&self, route: &str, status: &str) -> Counter {
         let labels = labels([("route", route), ("status", status)]);
         self.route_metric(route, labels, |labels| {
             self.statuses.get_or_create_owned(labels)
@@ -178,14 +181,14 @@ impl SidecarMetrics {
     }
 
     /// Returns a metric that is removed with its route. A worker may still have calls of a removed route, or may not
-    /// know of the removal yet; its counts then are discarded.
+    /// know of the removal yet; its counts are then discarded.
     fn route_metric<T: Default>(
         &self,
         route: &str,
-        labels: Labels,
-        member: impl FnOnce(&Labels) -> T,
+        labels: MetricLabels,
+        member: impl FnOnce(&MetricLabels) -> T,
     ) -> T {
-        let mut members = self.members();
+        let mut members = self.lock_route_labels();
         let Some(of) = members.get_mut(route) else {
             return T::default();
         };
@@ -196,22 +199,24 @@ impl SidecarMetrics {
         member
     }
 
-    fn members(&self) -> MutexGuard<'_, HashMap<String, Vec<Labels>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_route_labels(&self) -> MutexGuard<'_, HashMap<String, Vec<MetricLabels>>> {
+        self.route_labels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the metrics of an upstream that the route's name no longer resolves to.
-    pub(super) fn forget_upstream(&self, route: &str, upstream: &str) {
+    pub(super) fn remove_upstream(&self, route: &str, upstream: &str) {
         self.upstreams
             .forget(&labels([("route", route), ("upstream", upstream)]));
     }
 
     /// Removes the metrics of a route.
-    pub(super) fn forget(&self, route: &str) {
+    pub(super) fn remove_route(&self, route: &str) {
         let own = labels([("route", route)]);
         self.routes.forget(&own);
-        self.took.remove(&own);
-        let mut members = self.members();
+        self.latencies.remove(&own);
+        let mut members = self.lock_route_labels();
         for labels in members.remove(route).into_iter().flatten() {
             self.upstreams.forget(&labels);
             self.statuses.remove(&labels);
@@ -253,11 +258,11 @@ impl StatusCounters {
         name: impl FnOnce() -> String,
     ) {
         if self.0.len() < MAX_STATUSES {
-            let counter = metrics.status(route, &name());
+            let counter = metrics.status_counter(route, &name());
             counter.inc();
             self.0.push((status, counter));
         } else {
-            metrics.status(route, "other").inc();
+            metrics.status_counter(route, "other").inc();
         }
     }
 }
@@ -270,25 +275,27 @@ mod tests {
     fn removed_route_leaves_no_metrics() {
         let metrics = SidecarMetrics::new();
         for route in ["a", "b"] {
-            metrics.route(route).requests.inc();
-            metrics.took(route).observe(std::time::Duration::ZERO);
-            metrics.upstream(route, "127.0.0.1:1").calls.inc();
+            metrics.route_counters(route).requests.inc();
+            metrics
+                .latency_histogram(route)
+                .observe(std::time::Duration::ZERO);
+            metrics.upstream_counters(route, "127.0.0.1:1").calls.inc();
             let mut statuses = StatusCounters::default();
             for status in 0..100 {
                 statuses.count(status, &metrics, route, || status.to_string());
                 statuses.count(status, &metrics, route, || unreachable!("known"));
             }
         }
-        let text = metrics.text();
+        let text = metrics.encode_text();
         let line = "plimsoll_sidecar_upstream_calls_total{route=\"a\",upstream=\"127.0.0.1:1\"} 1";
         assert!(text.contains(line), "{text}");
-        metrics.forget("a");
-        let text = metrics.text();
+        metrics.remove_route("a");
+        let text = metrics.encode_text();
         assert!(!text.contains("route=\"a\""), "{text}");
         // Workers that do not know of the removal yet.
-        metrics.upstream("a", "127.0.0.1:1").calls.inc();
+        metrics.upstream_counters("a", "127.0.0.1:1").calls.inc();
         StatusCounters::default().count(0, &metrics, "a", || "0".to_owned());
-        let text = metrics.text();
+        let text = metrics.encode_text();
         assert!(!text.contains("route=\"a\""), "{text}");
         assert!(text.contains("route=\"b\",status=\"63\"} 2\n"), "{text}");
         assert!(text.contains("_requests_total{route=\"b\"} 1\n"), "{text}");

@@ -11,14 +11,14 @@
 
 mod access_log;
 mod admin;
-mod calls;
 mod config;
 mod http2;
 mod metrics;
-mod names;
 mod setup;
 mod tls;
 mod transport;
+mod upstream_calls;
+mod upstream_names;
 mod worker;
 
 use std::net::SocketAddr;
@@ -33,10 +33,10 @@ use plimsoll_protocols::interface::relayed::Watchdog;
 
 use access_log::AccessLog;
 pub use config::{FaultConfig, RouteConfig, SidecarConfig, TlsFiles, TlsVersionSpec, UpstreamTls};
-use metrics::{SidecarMetrics, add_to};
-use names::NameResolver;
-pub use names::Upstream;
+use metrics::{SidecarMetrics, add_to_counter};
 use setup::{ActiveRoute, WorkerSetup};
+use upstream_names::NameResolver;
+pub use upstream_names::Upstream;
 use worker::{Worker, WorkerContext};
 
 /// Why a sidecar cannot start or continue.
@@ -70,16 +70,16 @@ fn start_thread(
 }
 
 /// Callback that receives the error of a thread that had to stop.
-type OnFailure = Arc<dyn Fn(SidecarError) + Send + Sync>;
+type FailureCallback = Arc<dyn Fn(SidecarError) + Send + Sync>;
 
 /// Starts a thread whose failure stops the sidecar, because no other thread would accept the connections that the
 /// system assigns to it.
 ///
 /// # Errors
 /// When the system cannot start another thread.
-fn start_serving(
+fn start_serving_thread(
     name: &'static str,
-    failed: &OnFailure,
+    failed: &FailureCallback,
     body: impl FnOnce() -> Result<(), SidecarError> + Send + 'static,
 ) -> Result<JoinHandle<()>, SidecarError> {
     let failed = Arc::clone(failed);
@@ -126,7 +126,7 @@ impl Sidecar {
         failed: impl Fn(SidecarError) + Send + Sync + 'static,
     ) -> Result<Sidecar, SidecarError> {
         config.check()?;
-        let failed: OnFailure = Arc::new(failed);
+        let failed: FailureCallback = Arc::new(failed);
         let metrics = Arc::new(SidecarMetrics::new());
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
         let (access_log, writer) = AccessLog::open(config)?;
@@ -161,7 +161,7 @@ impl Sidecar {
         let mailboxes = mailboxes.collect();
         let workers = ready
             .into_iter()
-            .map(|worker| start_serving("worker", &failed, move || worker.run()))
+            .map(|worker| start_serving_thread("worker", &failed, move || worker.run()))
             .collect::<Result<_, _>>()
             .inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         Ok(Sidecar {
@@ -216,7 +216,7 @@ impl Sidecar {
             Ok(prepared) => prepared,
             Err(e) => {
                 let new = config.route.iter().map(|route| route.name.as_str());
-                self.forget_all_except(&now.routes, new);
+                self.remove_stale_metrics(&now.routes, new);
                 return Err(e);
             }
         };
@@ -226,7 +226,7 @@ impl Sidecar {
             waker.wake();
         }
         let old = now.routes.iter().map(|route| route.route.name.as_str());
-        self.forget_all_except(&routes, old);
+        self.remove_stale_metrics(&routes, old);
         now.access_logs.retain(|writer| !writer.is_finished());
         now.access_logs.extend(writer);
         (now.config, now.routes) = (config.clone(), routes);
@@ -234,10 +234,14 @@ impl Sidecar {
     }
 
     /// Removes the metrics of those `names` that no longer belong to a route.
-    fn forget_all_except<'a>(&self, routes: &[ActiveRoute], names: impl Iterator<Item = &'a str>) {
+    fn remove_stale_metrics<'a>(
+        &self,
+        routes: &[ActiveRoute],
+        names: impl Iterator<Item = &'a str>,
+    ) {
         for name in names {
             if !routes.iter().any(|route| route.route.name == name) {
-                self.metrics.forget(name);
+                self.metrics.remove_route(name);
             }
         }
     }
@@ -256,7 +260,7 @@ impl Sidecar {
     }
 
     /// Returns each route's name and the address that it listens on, with the actual port.
-    pub fn listening(&self) -> Vec<(String, Address)> {
+    pub fn listen_addresses(&self) -> Vec<(String, Address)> {
         let now = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let routes = now.routes.iter();
         routes
@@ -270,9 +274,9 @@ impl Sidecar {
     }
 
     /// Returns one counter of a route, by its name on the admin page.
-    pub fn counter(&self, route: &str, name: &str) -> Option<u64> {
+    pub fn counter_value(&self, route: &str, name: &str) -> Option<u64> {
         let labelled = format!("plimsoll_sidecar_{name}{{route=\"{route}\"}} ");
-        let text = self.metrics.text();
+        let text = self.metrics.encode_text();
         let mut values = text.lines().filter_map(|line| line.strip_prefix(&labelled));
         values.next()?.parse().ok()
     }

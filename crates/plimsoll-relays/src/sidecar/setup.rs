@@ -17,8 +17,8 @@ use super::SidecarError;
 use super::access_log::AccessLog;
 use super::config::{RouteConfig, SidecarConfig};
 use super::metrics::{Counters, SidecarMetrics};
-use super::names::RouteUpstreams;
 use super::tls::{TlsIdentity, TlsSide};
+use super::upstream_names::RouteUpstreams;
 use crate::metrics::LatencyHistogram;
 
 const LISTEN_BACKLOG: u16 = 4096;
@@ -70,7 +70,7 @@ pub(super) struct ActiveRoute {
 
 impl ActiveRoute {
     /// Returns whether connections of this route can continue under the new config `route`.
-    fn can_continue_as(&self, route: &RouteConfig) -> bool {
+    fn can_continue_under(&self, route: &RouteConfig) -> bool {
         let known = &self.route;
         let is_carried_so = known.protocol.name == route.protocol.name && known.file == route.file;
         known.name == route.name && is_carried_so
@@ -98,7 +98,7 @@ pub(super) fn prepare(
         .collect();
     let mut routes = Vec::new();
     for route in &config.route {
-        let known = running.iter().find(|known| known.can_continue_as(route));
+        let known = running.iter().find(|known| known.can_continue_under(route));
         let codec = match known {
             Some(known) => known.codec.clone(),
             None => open_codec(route, watchdog)?,
@@ -108,13 +108,13 @@ pub(super) fn prepare(
             RelayMode::Streams { .. } => Some(b"h2"),
             _ => None,
         };
-        let counters = metrics.route(name);
+        let counters = metrics.route_counters(name);
         let upstreams = match known {
             Some(known) if known.route.upstream == route.upstream => Arc::clone(&known.upstreams),
             _ => {
                 let failures = counters.lookup_failures.clone();
                 let upstreams = RouteUpstreams::new(name, &route.upstream, failures);
-                upstreams.look_up();
+                upstreams.look_up_names();
                 Arc::new(upstreams)
             }
         };
@@ -137,7 +137,7 @@ pub(super) fn prepare(
                     .transpose()?,
                 upstreams: Arc::clone(&upstreams),
                 counters: counters.clone(),
-                latency: metrics.took(name),
+                latency: metrics.latency_histogram(name),
             });
         }
         routes.push(ActiveRoute {
@@ -152,14 +152,14 @@ pub(super) fn prepare(
     for (place, route) in routes.iter_mut().enumerate() {
         let known = running
             .iter()
-            .find(|known| known.can_continue_as(&route.route));
+            .find(|known| known.can_continue_under(&route.route));
         if known.is_some_and(|known| known.route.listen == route.route.listen) {
             continue;
         }
         route.address = route.route.listen.clone();
         let mut first: Option<TcpListener> = None;
         for setup in &mut setups {
-            let opened = open(&route.address, first.as_ref());
+            let opened = open_listener(&route.address, first.as_ref());
             let (listener, address) = opened.map_err(|e| listen_error(route, &e))?;
             route.address = address;
             if first.is_none() {
@@ -199,7 +199,10 @@ fn open_codec(
 
 /// Opens a listening socket and returns its address; `first` is the first worker's socket, if this is not the first
 /// worker.
-fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(WorkerListener, Address)> {
+fn open_listener(
+    wanted: &Address,
+    first: Option<&TcpListener>,
+) -> io::Result<(WorkerListener, Address)> {
     let (socket, address, file) = match (wanted, first) {
         (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),
         _ => {

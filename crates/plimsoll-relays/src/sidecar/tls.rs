@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use plimsoll_engine::tls::certificate_expiry;
 use plimsoll_engine::tls::files::{self, FileError, NamedFile};
 use plimsoll_engine::tls::trust::{
     CertificateObservations, ClientVerifier, ServerVerifier, TrustAnchors,
 };
-use plimsoll_engine::tls::validity;
 use plimsoll_engine::tls::{self, TlsSetupError};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
@@ -35,7 +35,7 @@ pub(super) enum TlsSide {
 }
 
 impl TlsSide {
-    fn stamp(&self) -> FileStamps {
+    fn read_file_stamps(&self) -> FileStamps {
         let files = match self {
             TlsSide::Listen(tls) => [Some(&tls.ca), Some(&tls.cert), Some(&tls.key)],
             TlsSide::Upstream(tls) => [tls.ca.as_ref(), tls.cert.as_ref(), tls.key.as_ref()],
@@ -47,14 +47,14 @@ impl TlsSide {
     }
 
     /// Returns the file of the certificate to present.
-    fn cert(&self) -> Option<&Path> {
+    fn certificate_path(&self) -> Option<&Path> {
         match self {
             TlsSide::Listen(tls) => Some(&tls.cert),
             TlsSide::Upstream(tls) => tls.cert.as_deref(),
         }
     }
 
-    fn load(&self, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
+    fn load_config(&self, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
         match self {
             TlsSide::Listen(tls) => server_config(tls, alpn),
             TlsSide::Upstream(tls) => client_config(tls, alpn),
@@ -96,10 +96,10 @@ impl TlsIdentity {
         alpn: Alpn,
     ) -> Result<TlsIdentity, SidecarError> {
         // The stamp is taken before the files are read, so that a change in between is noticed at the next check.
-        let stamp = settings.stamp();
+        let stamp = settings.read_file_stamps();
         Ok(TlsIdentity {
             route: route.to_owned(),
-            loaded: (settings.load(alpn))
+            loaded: (settings.load_config(alpn))
                 .map_err(|e| SidecarError::new(format!("route {route}"), e))?,
             settings,
             alpn,
@@ -110,11 +110,11 @@ impl TlsIdentity {
 
     /// Reads the files again if they have changed. `Some(false)` means that they are unusable.
     pub(super) fn reload(&mut self) -> Option<bool> {
-        let seen = self.settings.stamp();
+        let seen = self.settings.read_file_stamps();
         if seen == self.stamp {
             return None;
         }
-        match self.settings.load(self.alpn) {
+        match self.settings.load_config(self.alpn) {
             Ok(made) => {
                 self.loaded = made;
                 self.stamp = seen;
@@ -135,22 +135,22 @@ impl TlsIdentity {
     pub(super) fn report_expiry(&mut self) {
         if !self.expiry_reported
             && let Some(last) = self.loaded.not_after
-            && last < validity::unix_now()
-            && let Some(cert) = self.settings.cert()
+            && last < certificate_expiry::unix_now()
+            && let Some(cert) = self.settings.certificate_path()
         {
             self.expiry_reported = true;
             tracing::warn!(
                 "route {}: the certificate {} expired at {}: new connections will be refused until the file is replaced",
                 self.route,
                 cert.display(),
-                validity::format_utc(last)
+                certificate_expiry::format_utc(last)
             );
         }
     }
 
     /// Describes a TLS error, with further details if they are known.
     pub(super) fn describe_error(&self, error: &rustls::Error) -> String {
-        let text = validity::describe_tls_error(error);
+        let text = certificate_expiry::describe_tls_error(error);
         match self.loaded.observations.explanation_for(error) {
             Some(why) => format!("{text}: {why}"),
             None => text,
@@ -158,13 +158,13 @@ impl TlsIdentity {
     }
 
     /// Returns the file of the certificate to present, if there is one.
-    pub(super) fn certificate(&self) -> Option<&Path> {
-        self.settings.cert()
+    pub(super) fn certificate_path(&self) -> Option<&Path> {
+        self.settings.certificate_path()
     }
 
     /// Creates the TLS state of a connection. `name` is the name for which the upstream's certificate must be valid,
     /// unless the config sets another.
-    pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
+    pub(super) fn new_connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
         match &self.loaded.config {
             RustlsConfig::Server(config) => {
                 ServerConnection::new(Arc::clone(config)).map(Into::into)
@@ -198,7 +198,7 @@ fn load_certificate_chain(
     let cert = NamedFile("certificate", cert);
     let identity = files::read_identity(cert, NamedFile("key", key), provider)?;
     let chain = identity.cert.iter();
-    let not_after = chain.filter_map(|c| validity::not_after(c)).min();
+    let not_after = chain.filter_map(|c| certificate_expiry::not_after(c)).min();
     Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
 }
 
@@ -210,7 +210,9 @@ fn server_config(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupE
         .map_err(|e| ca.error(e))?;
     let (shown, not_after) = load_certificate_chain(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&tls::library_versions(&versions(files.versions.as_deref())))?
+        .with_protocol_versions(&tls::to_rustls_versions(&versions(
+            files.versions.as_deref(),
+        )))?
         .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
@@ -232,10 +234,14 @@ fn client_config(tls: &UpstreamTls, alpn: Alpn) -> Result<LoadedConfig, TlsSetup
     };
     let learned = Arc::<CertificateObservations>::default();
     let upstream = NamedFile("trust in", Path::new("the upstream"));
-    let trust = (tls.trust()).map_err(|(_, problem)| upstream.error(problem))?;
-    let check = ServerVerifier::new(tls::read_trust(&trust)?, &provider, Arc::clone(&learned));
+    let trust = (tls.server_trust()).map_err(|(_, problem)| upstream.error(problem))?;
+    let check = ServerVerifier::new(
+        tls::read_trust_policy(&trust)?,
+        &provider,
+        Arc::clone(&learned),
+    );
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&tls::library_versions(&versions(tls.versions.as_deref())))?
+        .with_protocol_versions(&tls::to_rustls_versions(&versions(tls.versions.as_deref())))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check));
     let not_after = shown.as_ref().and_then(|(_, not_after)| *not_after);

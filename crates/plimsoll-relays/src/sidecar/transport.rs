@@ -3,11 +3,11 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use plimsoll_engine::tls::validity;
+use plimsoll_engine::tls::certificate_expiry;
 use rustls::HandshakeKind;
 
 /// Capacity in bytes above which a buffer is freed when it becomes empty.
-const MAX_RETAINED_CAPACITY_BYTES: usize = 16 << 10;
+const MAX_EMPTY_BUFFER_BYTES: usize = 16 << 10;
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +49,16 @@ impl Transport {
     }
 
     /// Returns the number of bytes that wait to be sent, without those inside the TLS session.
-    pub(super) fn unsent(&self) -> usize {
+    pub(super) fn unsent_bytes(&self) -> usize {
         self.out.len() - self.written
     }
 
     /// Returns whether unsent data waits for the socket to become writable.
     pub(super) fn wants_write(&self) -> bool {
         match &self.tls {
-            None => self.unsent() > 0,
+            None => self.unsent_bytes() > 0,
             Some(session) => {
-                session.wants_write() || (!session.is_handshaking() && self.unsent() > 0)
+                session.wants_write() || (!session.is_handshaking() && self.unsent_bytes() > 0)
             }
         }
     }
@@ -93,7 +93,7 @@ impl Transport {
                 // In a resumed session, rustls does not check the certificates of the original session again, so their
                 // expiry is checked here.
                 let shown = session.peer_certificates().unwrap_or_default();
-                validity::check_not_expired(shown.iter().map(AsRef::as_ref))
+                certificate_expiry::check_not_expired(shown.iter().map(AsRef::as_ref))
                     .map_err(tls_io_error)?;
             }
             let plain = state.plaintext_bytes_to_read();
@@ -112,7 +112,7 @@ impl Transport {
     /// Removes `taken` bytes from the front of the input.
     pub(super) fn consume(&mut self, taken: usize) {
         self.input.drain(..taken);
-        if self.input.is_empty() && self.input.capacity() > MAX_RETAINED_CAPACITY_BYTES {
+        if self.input.is_empty() && self.input.capacity() > MAX_EMPTY_BUFFER_BYTES {
             self.input = Vec::new();
         }
     }
@@ -151,15 +151,15 @@ impl Transport {
                     return Ok(());
                 }
                 session.writer().write_all(&self.out)?;
-                clear(&mut self.out, &mut self.written);
+                clear_buffer(&mut self.out, &mut self.written);
             },
         }
-        clear(&mut self.out, &mut self.written);
+        clear_buffer(&mut self.out, &mut self.written);
         Ok(())
     }
 
     /// Ends the sending direction after all output was sent.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish_sending(&mut self) {
         if let Some(session) = &mut self.tls {
             session.send_close_notify();
             let _ = session.write_tls(&mut self.socket);
@@ -177,9 +177,9 @@ pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn clear(out: &mut Vec<u8>, written: &mut usize) {
+fn clear_buffer(out: &mut Vec<u8>, written: &mut usize) {
     *written = 0;
-    if out.capacity() > MAX_RETAINED_CAPACITY_BYTES {
+    if out.capacity() > MAX_EMPTY_BUFFER_BYTES {
         *out = Vec::new();
     } else {
         out.clear();

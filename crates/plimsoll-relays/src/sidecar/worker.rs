@@ -7,6 +7,7 @@
 mod abuse;
 mod balance;
 mod call_log;
+mod connection_table;
 mod dispatch;
 mod exchanges;
 mod faults;
@@ -19,7 +20,6 @@ mod resets;
 mod routes;
 mod sockets;
 mod suspects;
-mod table;
 mod upstream;
 
 use std::io;
@@ -35,15 +35,15 @@ use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::{FrameInfo, RejectReason};
 use plimsoll_serving::AcceptFailures;
-use plimsoll_serving::proxy_header::{HEADER_LIMIT, ProxyHeaderError, ProxyHeaderReader};
+use plimsoll_serving::proxy_header::{HEADER_TIMEOUT, ProxyHeaderError, ProxyHeaderReader};
 
 use super::access_log::AccessLog;
-use super::calls::UpstreamCalls;
 use super::http2::Exchange;
 use super::metrics::{Counters, SidecarMetrics};
 use super::setup::WorkerSetup;
 use super::transport::Transport;
-use super::{SidecarError, add_to};
+use super::upstream_calls::UpstreamCalls;
+use super::{SidecarError, add_to_counter};
 use abuse::{AbuseLedger, ClientNetwork, Isolation};
 use faults::DelayQueue;
 use http2::Http2State;
@@ -51,16 +51,16 @@ use peer_errors::ConnectionPeer;
 use routes::RouteState;
 
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
-const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+const CERTIFICATE_RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// How long TCP and TLS together may take, on either side.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// When the unsent bytes of a connection exceed this number, its sources are not read until the number falls below
-/// [`LOW_WATER`].
-const HIGH_WATER: usize = 1 << 20;
-const LOW_WATER: usize = 256 << 10;
+/// [`LOW_WATER_BYTES`].
+const HIGH_WATER_BYTES: usize = 1 << 20;
+const LOW_WATER_BYTES: usize = 256 << 10;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Set in the tokens of listening sockets; the other bits are the route's index.
-const LISTENER_BIT: u64 = 1 << 63;
+const LISTENER_TOKEN_BIT: u64 = 1 << 63;
 
 /// The role of a connection.
 enum RelayRole {
@@ -169,7 +169,7 @@ enum UpstreamChoice {
 
 impl RelayConnection {
     /// Returns whether a client has sent everything and has all its answers.
-    fn is_answered(&self) -> bool {
+    fn has_all_answers(&self) -> bool {
         let is_idle = matches!(self.role, RelayRole::Down { in_flight: 0 });
         self.peer_ended && !self.is_held && is_idle
     }
@@ -182,7 +182,7 @@ impl RelayConnection {
             RelayRole::Http2(http2) => http2.is_busy(),
             RelayRole::Pipe { .. } => true,
         };
-        has_calls || self.transport.unsent() > 0
+        has_calls || self.transport.unsent_bytes() > 0
     }
 
     /// Returns the upstream to which this connection has just been established, if that was not recorded yet.
@@ -197,13 +197,13 @@ impl RelayConnection {
     /// Sends as much as the socket accepts now.
     fn flush(&mut self) -> io::Result<()> {
         if let RelayRole::Http2(http2) = &mut self.role {
-            http2.first_unsent = http2.session.http2.next_id();
+            http2.first_unsent = http2.session.http2.next_stream_id();
         }
         self.transport.flush()
     }
 
     /// Returns the client's address; `None` for a Unix socket.
-    fn client(&self) -> Option<SocketAddr> {
+    fn client_address(&self) -> Option<SocketAddr> {
         self.client
             .or_else(|| self.transport.socket.peer_addr().ok())
     }
@@ -217,7 +217,9 @@ impl RelayConnection {
 
     /// Returns whether the PROXY header is still to come.
     fn awaits_proxy_header(&self) -> bool {
-        self.proxy_header.as_ref().is_some_and(|o| o.is_awaited())
+        self.proxy_header
+            .as_ref()
+            .is_some_and(|o| o.requires_header())
     }
 
     /// Returns whether the connection cannot carry a call yet.
@@ -321,7 +323,7 @@ impl Worker {
             let counters = self.counters(connection.route);
             match connection.endpoint {
                 Some(endpoint) => {
-                    add_to(&counters.upstream_lost, 1);
+                    add_to_counter(&counters.upstream_lost, 1);
                     if connection.is_established {
                         state.endpoints[endpoint].counters.open.dec();
                     }
@@ -354,10 +356,10 @@ impl Worker {
 
     fn run_loop(&mut self) -> io::Result<()> {
         let mut events = PollEvents::default();
-        self.read_mail(self.shared.clock.now());
+        self.read_mailbox(self.shared.clock.now());
         let mut next_tick = self.shared.clock.now() + TICK_INTERVAL;
-        self.reload();
-        let mut next_reload = self.shared.clock.now() + RELOAD_INTERVAL;
+        self.reload_certificates();
+        let mut next_reload = self.shared.clock.now() + CERTIFICATE_RELOAD_INTERVAL;
         let (mut drain_until, mut awake_until) = (None, Time::ZERO);
         loop {
             let now = self.shared.clock.now();
@@ -367,7 +369,7 @@ impl Worker {
                     state.setup.listener = None;
                 }
                 self.send_goaways(|_| true);
-                self.flush_dirty(now);
+                self.flush_dirty_connections(now);
             }
             if let Some(until) = drain_until
                 && (now >= until || !self.connections.values().any(|c| c.is_busy()))
@@ -386,34 +388,34 @@ impl Worker {
             if events.sockets().next().is_some() {
                 awake_until = now + self.busy_poll;
             }
-            if events.include_waker() && drain_until.is_none() {
-                self.read_mail(now);
+            if events.was_woken() && drain_until.is_none() {
+                self.read_mailbox(now);
             }
             for event in events.sockets() {
                 fault::point("sidecar");
-                self.serve(event, now);
+                self.dispatch_event(event, now);
             }
-            self.begin_identified(now);
-            self.release(now);
-            self.flush_dirty(now);
-            self.resume_held(now);
-            self.flush_dirty(now);
+            self.begin_identified_connections(now);
+            self.release_due_items(now);
+            self.flush_dirty_connections(now);
+            self.resume_held_clients(now);
+            self.flush_dirty_connections(now);
             if now >= next_tick {
                 next_tick = now + TICK_INTERVAL;
                 if now >= next_reload {
-                    next_reload = now + RELOAD_INTERVAL;
-                    self.reload();
+                    next_reload = now + CERTIFICATE_RELOAD_INTERVAL;
+                    self.reload_certificates();
                 }
                 self.tick(now);
                 if drain_until.is_some() {
                     self.send_goaways(|_| true);
                 }
-                self.flush_dirty(now);
+                self.flush_dirty_connections(now);
             }
         }
     }
 
-    fn reload(&mut self) {
+    fn reload_certificates(&mut self) {
         for state in &mut self.routes {
             let counters = &state.setup.counters;
             for identity in [&mut state.setup.listen_tls, &mut state.setup.upstream_tls] {
@@ -421,8 +423,8 @@ impl Worker {
                     continue;
                 };
                 match identity.reload() {
-                    Some(true) => add_to(&counters.reloads, 1),
-                    Some(false) => add_to(&counters.reload_failures, 1),
+                    Some(true) => add_to_counter(&counters.reloads, 1),
+                    Some(false) => add_to_counter(&counters.reload_failures, 1),
                     None => {}
                 }
                 identity.report_expiry();
@@ -437,7 +439,7 @@ impl Worker {
             let Some(connection) = self.connections.get(token) else {
                 continue;
             };
-            if connection.awaits_proxy_header() && now >= connection.began + HEADER_LIMIT {
+            if connection.awaits_proxy_header() && now >= connection.began + HEADER_TIMEOUT {
                 self.reject_connection(
                     connection.route,
                     ConnectionPeer::from_connection(connection),
@@ -458,7 +460,7 @@ impl Worker {
                     (false, false) => "no HTTP/2",
                 };
                 if connection.transport.is_handshaking() && !connection.is_connecting {
-                    add_to(&self.counters(connection.route).handshakes_failed, 1);
+                    add_to_counter(&self.counters(connection.route).handshakes_failed, 1);
                 }
                 if let Some(connection) = self.connection_mut(token) {
                     connection.problem = Some(format!("{late} within {CONNECT_TIMEOUT:?}"));
@@ -475,7 +477,7 @@ impl Worker {
                 self.close(token, now);
             }
         }
-        self.end_timed_out(now);
+        self.end_timed_out_calls(now);
         self.refill_slots(now);
         self.drain_removed_routes(now);
     }

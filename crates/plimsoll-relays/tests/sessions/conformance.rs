@@ -13,8 +13,8 @@ use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
     DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketFrameHeader,
-    WebSocketMessage, WebSocketReader, accept_key, append_frame, append_masked_frame, client_key,
-    close_payload,
+    WebSocketMessage, WebSocketReader, append_frame, append_masked_frame, client_key,
+    derive_accept_key, encode_close_payload,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,7 +42,7 @@ struct Case {
 /// A valid case: `frames` are echoed as `echoed`, and the sender closes with 1000.
 fn valid_case(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])]) -> Case {
     let mut case = closing_case(what, frames, echoed, 1000);
-    case.sent.push((0x88, true, close_payload(1000, "")));
+    case.sent.push((0x88, true, encode_close_payload(1000, "")));
     case
 }
 
@@ -510,14 +510,19 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
                 }
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, .. } => {
-                    append_masked_frame(&mut out, Opcode::Close, MASK, &close_payload(code, ""));
+                    append_masked_frame(
+                        &mut out,
+                        Opcode::Close,
+                        MASK,
+                        &encode_close_payload(code, ""),
+                    );
                     ended = true;
                 }
             }
             ControlFlow::Continue(())
         });
         if let Err(violation) = read {
-            let payload = close_payload(violation.code, violation.reason);
+            let payload = encode_close_payload(violation.code, violation.reason);
             append_masked_frame(&mut out, Opcode::Close, MASK, &payload);
             ended = true;
         }
@@ -559,7 +564,7 @@ async fn client_passes_conformance_cases() {
                 let answer = format!(
                     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                      Sec-WebSocket-Accept: {}\r\n\r\n",
-                    accept_key(key.as_bytes())
+                    derive_accept_key(key.as_bytes())
                 );
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 check_case(&mut stream, case, piece, false).await;

@@ -71,7 +71,7 @@ impl KillingProxy {
 pub(crate) fn assert_complete(record: &StageRecord, queries: u64) {
     let outcomes = || format!("{:?} {:?}", record.outcomes, record.measures);
     assert_eq!(
-        (record.due, record.ok()),
+        (record.due, record.ok_calls()),
         (queries, queries),
         "{}",
         outcomes()

@@ -18,14 +18,14 @@ use plimsoll_model::spec::parse_target;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_wire::websocket::{Opcode, accept_key, append_frame};
+use plimsoll_wire::websocket::{Opcode, append_frame, derive_accept_key};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::stack::{GatewayProcess, Stack, quick};
 
 fn target(address: SocketAddr) -> Target {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     parse_target(&format!("session://{address}")).unwrap().0
 }
 
@@ -139,7 +139,7 @@ impl SessionLoad {
             );
             finished.unwrap();
             // Every query is counted once.
-            assert_eq!(total.due, total.ended() + total.not_started);
+            assert_eq!(total.due, total.ended_calls() + total.not_started);
             total
         })
         .await
@@ -157,7 +157,7 @@ async fn every_token_arrives_exactly_once() {
     let record = SessionLoad::closed(50, 4)
         .carry_out(stack.api, stack.gateway.address)
         .await;
-    assert_eq!((record.due, record.ok()), (200, 200));
+    assert_eq!((record.due, record.ok_calls()), (200, 200));
     assert_eq!(of(&record, Count::keyed("sessions_ok")), 50);
     assert_eq!(of(&record, Count::TokensReceived), 200 * 18);
     for nothing in [
@@ -183,7 +183,7 @@ async fn sessions_arrive_at_a_rate() {
     let mut loading = SessionLoad::closed(0, 2);
     loading.rate = Some(40.0);
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
-    assert_eq!((record.due, record.ok()), (80, 80));
+    assert_eq!((record.due, record.ok_calls()), (80, 80));
     assert_eq!(of(&record, Count::keyed("sessions_ok")), 40);
     assert_eq!(record.measures.counter(Count::TokensReceived), 80 * 18);
     assert!(record.bytes_sent > 80 * 60, "{}", record.bytes_sent);
@@ -197,7 +197,7 @@ async fn open_sessions_pause_between_queries() {
     loading.think = Duration::from_millis(600);
     let begun = tokio::time::Instant::now();
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
-    assert_eq!((record.due, record.ok()), (15, 15));
+    assert_eq!((record.due, record.ok_calls()), (15, 15));
     // The last session begins at 0.8 s and pauses twice.
     assert!(begun.elapsed() > Duration::from_millis(1900));
     // A pause is no response time; 10 of the 15 queries follow one.
@@ -213,7 +213,7 @@ async fn socket_404_is_not_retried() {
     let begun = tokio::time::Instant::now();
     // The API has no such path, so it answers 404.
     let record = loading.carry_out(stack.api, stack.api).await;
-    assert_eq!((record.due, record.ok()), (6, 0));
+    assert_eq!((record.due, record.ok_calls()), (6, 0));
     let refused = record.outcomes.get(Outcome::SocketRefused);
     assert_eq!(refused, 3, "{:?}", record.outcomes);
     assert!(begun.elapsed() < Duration::from_secs(60));
@@ -251,7 +251,12 @@ async fn gateway_shutdown_loses_no_tokens() {
         stack.gateway.stop().await
     };
     let (record, metrics) = tokio::join!(loading, killing);
-    assert_eq!((record.due, record.ok()), (90, 90), "{:?}", record.outcomes);
+    assert_eq!(
+        (record.due, record.ok_calls()),
+        (90, 90),
+        "{:?}",
+        record.outcomes
+    );
     assert_eq!(of(&record, Count::TokensReceived), 90 * 18);
     assert!(of(&record, Count::Reconnects) >= 30);
     assert_eq!(of(&record, Count::keyed("sessions_reconnected")), 30);
@@ -359,7 +364,7 @@ async fn answer_connection(
                 .unwrap();
             let head = format!(
                 "HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n",
-                accept_key(key.as_bytes())
+                derive_accept_key(key.as_bytes())
             );
             stream.write_all(head.as_bytes()).await.unwrap();
             while runs.recv().await.is_ok() {
@@ -518,7 +523,12 @@ async fn failed_close_fails_session() {
         loading.deadline = Duration::from_secs(2);
         let record = loading.carry_out(server, server).await;
         // Its queries succeeded.
-        assert_eq!((record.due, record.ok()), (2, 2), "{:?}", record.outcomes);
+        assert_eq!(
+            (record.due, record.ok_calls()),
+            (2, 2),
+            "{:?}",
+            record.outcomes
+        );
         let sessions = [
             Count::keyed("sessions_ok"),
             Count::keyed("sessions_failed"),
@@ -550,7 +560,7 @@ async fn failed_session_start_fails_all_queries() {
         "{:?}",
         record.outcomes
     );
-    assert_eq!((record.ok(), record.due), (0, 12));
+    assert_eq!((record.ok_calls(), record.due), (0, 12));
     // The gateway has another secret: the refusal is final and not retried.
     let foreign = crate::stack::foreign_gateway(&stack.bus);
     let record = SessionLoad::closed(3, 4)

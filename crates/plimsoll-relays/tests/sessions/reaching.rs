@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_relays::bus::{Bus, BusError, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{SocketClient, numbers};
@@ -64,7 +64,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Certificates for servers that require client certificates, also from each other.
 struct RedisCertificates {
-    set: CertificateSet,
+    set: CertificatePaths,
     _folder: tempfile::TempDir,
 }
 

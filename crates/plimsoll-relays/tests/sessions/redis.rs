@@ -136,7 +136,12 @@ async fn sessions_run_over_sharded_channels() {
     let record = SessionLoad::closed(20, 2)
         .carry_out(stack.api, gateway.address)
         .await;
-    assert_eq!((record.due, record.ok()), (40, 40), "{:?}", record.outcomes);
+    assert_eq!(
+        (record.due, record.ok_calls()),
+        (40, 40),
+        "{:?}",
+        record.outcomes
+    );
     assert_eq!(of(&record, Count::TokensReceived), 40 * 18);
     server.kill();
     server.restart();
@@ -146,7 +151,7 @@ async fn sessions_run_over_sharded_channels() {
     let record = SessionLoad::closed(5, 1)
         .carry_out(stack.api, gateway.address)
         .await;
-    assert_eq!(record.ok(), 5, "{:?}", record.outcomes);
+    assert_eq!(record.ok_calls(), 5, "{:?}", record.outcomes);
 }
 
 pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
@@ -174,7 +179,7 @@ async fn separate_gateways_share_one_redis() {
         .carry_out(stack.api, second.address)
         .await;
     assert_eq!(
-        (record.due, record.ok()),
+        (record.due, record.ok_calls()),
         (120, 120),
         "{:?}",
         record.outcomes
@@ -208,12 +213,12 @@ async fn dead_backend_run_is_taken_over() {
     let server = RedisServer::start();
     let (dead, alive) = (server.bus().await, server.bus().await);
     struct Nothing;
-    impl plimsoll_relays::bus::Sink for Nothing {
+    impl plimsoll_relays::bus::MessageSink for Nothing {
         fn on_message(&self, _: &bytes::Bytes) {}
         fn resync(&self) {}
     }
     let nothing = || std::sync::Arc::new(Nothing);
-    dead.create("s", 5).await.unwrap();
+    dead.create_session("s", 5).await.unwrap();
     let listening = dead
         .listen("s", ChannelDirection::Up, nothing())
         .await
@@ -221,7 +226,7 @@ async fn dead_backend_run_is_taken_over() {
     dead.begin_run("s").await.unwrap();
     let frame = bytes::Bytes::from_static(br#"{"type":"token","seq":1,"epoch":5}"#);
     dead.post("s", &frame, FramePosition::First);
-    dead.confirm("s").await.unwrap();
+    dead.confirm_posts("s").await.unwrap();
     let _listening = alive
         .listen("s", ChannelDirection::Up, nothing())
         .await
@@ -270,7 +275,7 @@ async fn redis_crash_loses_no_tokens() {
     let record = SessionLoad::closed(10, 2)
         .carry_out(stack.api, gateway.address)
         .await;
-    assert_eq!(record.ok(), 20, "{:?}", record.outcomes);
+    assert_eq!(record.ok_calls(), 20, "{:?}", record.outcomes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -328,10 +333,10 @@ async fn empty_redis_gets_known_sessions_back() {
     stack.settled().await;
 
     // A lost connection loses no data: a session that is over stays over.
-    let before = stack.bus.generation();
+    let before = stack.bus.possible_post_losses();
     server.drop_connections();
     let limit = Instant::now() + Duration::from_secs(60);
-    while stack.bus.generation() == before {
+    while stack.bus.possible_post_losses() == before {
         assert!(Instant::now() < limit, "the loss is not noticed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
-use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats};
+use plimsoll_relays::llm::{LlmOptions, LlmService, LlmStats};
 use plimsoll_relays::token::TokenKeys;
 use plimsoll_serving::ListenOptions;
 use tokio::sync::oneshot;
@@ -46,7 +46,7 @@ impl GatewayProcess {
         let keys = TokenKeys::new(&[secret.to_vec()]).unwrap();
         let gateway = Gateway::new(bus.clone(), keys, options);
         let bound = listen().bind().unwrap();
-        let address = bound.address().tcp().unwrap();
+        let address = bound.address().tcp_address().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let stopped = async {
@@ -94,9 +94,9 @@ pub(crate) struct BackendProcess {
 impl BackendProcess {
     pub(crate) fn start(bus: &Bus, options: LlmOptions) -> BackendProcess {
         let keys = TokenKeys::new(&[SECRET.to_vec()]).unwrap();
-        let llm = Llm::new(bus.clone(), keys, options);
+        let llm = LlmService::new(bus.clone(), keys, options);
         let bound = listen().bind().unwrap();
-        let address = bound.address().tcp().unwrap();
+        let address = bound.address().tcp_address().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let stopped = async {

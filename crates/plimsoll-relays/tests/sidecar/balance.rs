@@ -129,13 +129,13 @@ fn stalled_upstream_delays_without_failing() {
         .collect();
     // More than a megabyte waits in the sidecar, the rest at the callers.
     eventually("the sidecar has read as much as its limits allow", || {
-        relay.counter("r", "requests_total") >= Some(16)
+        relay.counter_value("r", "requests_total") >= Some(16)
     });
     service.read.send(()).unwrap();
     for caller in callers {
         assert_eq!(caller.join().unwrap(), (true, 0));
     }
-    assert_eq!(relay.counter("r", "answered_busy_total"), Some(0));
+    assert_eq!(relay.counter_value("r", "answered_busy_total"), Some(0));
     relay.stop();
 }
 
@@ -159,7 +159,7 @@ fn stalled_grpc_upstream_delays_without_failing() {
         })
         .collect();
     eventually("all calls are there", || {
-        relay.counter("r", "requests_total") == Some(CALLERS as u64)
+        relay.counter_value("r", "requests_total") == Some(CALLERS as u64)
     });
     let window = (plimsoll_wire::http2::setting::INITIAL_WINDOW_SIZE, 1 << 20);
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[window]);
@@ -192,7 +192,7 @@ fn half_closed_client_gets_responses() {
     }
     client.stream.shutdown(Shutdown::Write).unwrap();
     eventually("the requests are passed on", || {
-        relay.counter("r", "requests_total") == Some(3)
+        relay.counter_value("r", "requests_total") == Some(3)
     });
     service.read.send(()).unwrap();
     let mut answered: Vec<u32> = (0..3).map(|_| client.next_answer().1).collect();
@@ -200,7 +200,7 @@ fn half_closed_client_gets_responses() {
     assert_eq!(answered, [0, 1, 2]);
     assert_eq!(client.stream.read(&mut [0; 8]).unwrap(), 0);
     eventually("the connection is gone", || {
-        relay.counter("r", "connections_open") == Some(0)
+        relay.counter_value("r", "connections_open") == Some(0)
     });
     relay.stop();
 }
@@ -218,7 +218,7 @@ fn half_closed_client_closes_after_error() {
     assert_eq!(client.next_answer().2, Status::NoProcessor.number());
     assert_eq!(client.stream.read(&mut [0; 8]).unwrap(), 0);
     eventually("the connection is gone", || {
-        relay.counter("r", "connections_open") == Some(0)
+        relay.counter_value("r", "connections_open") == Some(0)
     });
     relay.stop();
 }
@@ -238,6 +238,9 @@ fn connection_goes_to_reachable_upstream() {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
         assert_eq!(client.next_answer().2, 0);
     }
-    assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
+    assert_eq!(
+        relay.counter_value("r", "answered_no_upstream_total"),
+        Some(0)
+    );
     relay.stop();
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_protocols::bolt::{FrameLayout, Status};
 use plimsoll_relays::bus::{Bus, RedisOptions};
 use plimsoll_relays::sidecar::SidecarConfig;
-use plimsoll_serving::runtime;
+use plimsoll_serving::build_runtime;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::by_itself::{is_run_by_itself, unchanged};
@@ -61,18 +61,18 @@ fn descriptor_exhaustion_is_reported_local() {
         return;
     }
     let (relay, bolt, grpc) = sidecar_with_two_servers();
-    let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
+    let at = |place: usize| relay.listen_addresses()[place].1.tcp_address().unwrap();
     // The descriptors that the servers need themselves are open before they answer.
     let mut direct = BoltClient::connect(bolt);
     direct.send(request(FrameLayout::V1, 1, b"\x01x"));
     direct.next_answer();
     let mut client = BoltClient::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
-    let counted = |route, name| relay.counter(route, name).unwrap();
+    let counted = |route, name| relay.counter_value(route, name).unwrap();
     eventually("the sidecar has both clients", || {
         ["bolt", "grpc"].map(|route| counted(route, "connections_open")) == [1, 1]
     });
-    let runtime = runtime(Some(1)).unwrap();
+    let runtime = build_runtime(Some(1)).unwrap();
     let usual = getrlimit(Resource::Nofile).current.unwrap();
     let lack = "\r\n\r\nroute bolt: this process ran out of file descriptors (limit: ";
     let mut left = 3;
@@ -157,12 +157,12 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
     let (relay, outside) = sidecar(&text("127.0.0.1"));
     let mut client = BoltClient::connect(outside);
     eventually("the sidecar has the client", || {
-        relay.counter("r", "connections_open") == Some(1)
+        relay.counter_value("r", "connections_open") == Some(1)
     });
     let usual = getrlimit(Resource::Nofile).current.unwrap();
     limit_descriptors(STANDARD_STREAMS);
     relay
-        .reload(&SidecarConfig::read(&text("localhost")).unwrap())
+        .reload(&SidecarConfig::parse(&text("localhost")).unwrap())
         .unwrap();
     eventually("a call is answered after the reload", || {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
@@ -170,10 +170,13 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
         let text = String::from_utf8_lossy(&content);
         assert_eq!(status, Status::ServerThreadpoolBusy as u16, "{text}");
         assert!(text.contains("ran out of file descriptors"), "{text}");
-        relay.counter("r", "upstream_lookup_failures_total") > Some(1)
+        relay.counter_value("r", "upstream_lookup_failures_total") > Some(1)
     });
     limit_descriptors(usual);
-    assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
+    assert_eq!(
+        relay.counter_value("r", "answered_no_upstream_total"),
+        Some(0)
+    );
     eventually("the name is found, and calls are carried", || {
         client.send(request(FrameLayout::V1, 2, b"\x01x"));
         client.next_answer().2 == 0

@@ -72,7 +72,7 @@ fn headers_only_calls_starve_nobody() {
         greedy.call(stream, &[], false);
     }
     eventually("all of them are there", || {
-        relay.counter("r", "requests_total") == Some(300)
+        relay.counter_value("r", "requests_total") == Some(300)
     });
     let mut modest = client(outside);
     for stream in (1..200).step_by(2) {

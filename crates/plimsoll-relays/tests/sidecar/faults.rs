@@ -43,7 +43,7 @@ fn delay_fault_loses_no_calls() {
         ids.sort_unstable();
         assert_eq!(ids, Vec::from_iter(1..=20));
     });
-    assert_eq!(relay.counter("r", "faults_delayed_total"), Some(20));
+    assert_eq!(relay.counter_value("r", "faults_delayed_total"), Some(20));
     relay.stop();
 
     let (relay, outside) = sidecar(&route("grpc", service(), fault));
@@ -65,7 +65,7 @@ fn delay_fault_loses_no_calls() {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
         assert_eq!(client.next_answer().1, 1);
     });
-    assert_eq!(relay.counter("r", "faults_delayed_total"), Some(1));
+    assert_eq!(relay.counter_value("r", "faults_delayed_total"), Some(1));
     relay.stop();
 }
 
@@ -84,7 +84,7 @@ fn abort_fault_hits_configured_share() {
         })
         .count();
     assert!((100..300).contains(&failed), "{failed}");
-    let counted = relay.counter("r", "faults_aborted_total");
+    let counted = relay.counter_value("r", "faults_aborted_total");
     assert_eq!(counted, Some(failed as u64));
     relay.stop();
 
@@ -170,8 +170,8 @@ fn oversized_frame_fails_only_own_call() {
         }
         assert_eq!(answers[3].3, [7; 4096]);
     }
-    assert_eq!(relay.counter("r", "frames_too_long_total"), Some(9));
-    assert_eq!(relay.counter("r", "malformed_total"), Some(0));
+    assert_eq!(relay.counter_value("r", "frames_too_long_total"), Some(9));
+    assert_eq!(relay.counter_value("r", "malformed_total"), Some(0));
     relay.stop();
 
     // An answer that is too long fails only its own call.

@@ -4,11 +4,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_protocols::grpc::check::{CHECK_CASES, EchoCheck, run};
 use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
+use plimsoll_protocols::grpc::echo_check::{ECHO_METHODS, EchoCheck, run};
 use plimsoll_protocols::grpc::target::echo::EchoOptions;
+use plimsoll_serving::build_runtime;
 use plimsoll_serving::reference::default_flags;
-use plimsoll_serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};
@@ -50,7 +50,7 @@ fn call_types_pass_one_or_two_sidecars() {
         deadline: Duration::from_secs(20),
     };
     for address in [plain, pair] {
-        runtime(Some(1)).unwrap().block_on(async {
+        build_runtime(Some(1)).unwrap().block_on(async {
             let server = ServerEndpoint {
                 addresses: [address.into()].into(),
                 tls: None,
@@ -62,7 +62,7 @@ fn call_types_pass_one_or_two_sidecars() {
             // Two connections share one upstream connection.
             for _ in 0..2 {
                 let connection = GrpcConnection::open(&server).await.unwrap();
-                for case in CHECK_CASES {
+                for case in ECHO_METHODS {
                     for check in [check(10, 20), check(40, 60_000)] {
                         let result = run(&connection, case, &check).await;
                         assert_eq!(result.problems, [""; 0], "{case} at {address}");
@@ -72,7 +72,7 @@ fn call_types_pass_one_or_two_sidecars() {
             }
         });
     }
-    let counted = |name| outer.counter("r", name).unwrap();
+    let counted = |name| outer.counter_value("r", name).unwrap();
     assert_eq!(counted("connections_accepted_total"), 2);
     assert_eq!(counted("upstream_connects_total"), 1);
     assert_eq!(
@@ -147,7 +147,7 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
     assert_eq!(a.next().field("grpc-status"), Some("5"));
     assert_eq!(a.next(), Http2Event::Reset { stream: 5, code: 0 });
     assert_eq!(service.next(), Http2Event::Reset { stream: 7, code: 8 });
-    let counted = |name| relay.counter("r", name).unwrap();
+    let counted = |name| relay.counter_value("r", name).unwrap();
     assert_eq!(counted("cancelled_by_client_total"), 1);
     assert_eq!(counted("reset_by_upstream_total"), 1);
     relay.stop();
@@ -248,7 +248,7 @@ fn upstream_failure_or_overload_returns_unavailable() {
         (answer.field(":status"), answer.field("grpc-status")),
         (Some("503"), None)
     );
-    let counted = |name| relay.counter("r", name).unwrap();
+    let counted = |name| relay.counter_value("r", name).unwrap();
     assert_eq!(counted("answered_busy_total"), 1);
     assert!(counted("answered_connection_closed_total") >= 2);
     assert_eq!(
@@ -328,7 +328,7 @@ fn deadlines_expire_and_idle_upstreams_pinged() {
         }
         assert_eq!(came, Http2Event::Reset { stream, code: 8 });
     }
-    assert_eq!(relay.counter("r", "answered_timeout_total"), Some(2));
+    assert_eq!(relay.counter_value("r", "answered_timeout_total"), Some(2));
     assert_eq!(service.next(), Http2Event::Ping);
     relay.stop();
 }
@@ -360,7 +360,7 @@ fn client_disconnect_resets_upstream_calls() {
     let mut worse = TcpStream::connect(outside).unwrap();
     std::io::Write::write_all(&mut worse, b"GET / HTTP/1.1\r\n\r\n").unwrap();
     eventually("garbage is counted", || {
-        relay.counter("r", "malformed_total") == Some(2)
+        relay.counter_value("r", "malformed_total") == Some(2)
     });
     // A request that violates HTTP is refused alone.
     let mut good = client(outside);

@@ -34,7 +34,7 @@ use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::target::BoltOptions;
 use plimsoll_protocols::bolt::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status};
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, default_flags};
-use plimsoll_serving::{ListenOptions, runtime};
+use plimsoll_serving::{ListenOptions, build_runtime};
 
 use support::{admin_page, certificates, eventually, files, route, sidecar};
 
@@ -50,7 +50,7 @@ fn start_server<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr 
         ..ListenOptions::default()
     };
     let bound = listen.bind().unwrap();
-    let address = bound.address().tcp().unwrap();
+    let address = bound.address().tcp_address().unwrap();
     thread::spawn(move || {
         let place = ServeContext {
             bound,
@@ -58,7 +58,7 @@ fn start_server<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr 
             stopped: Box::pin(std::future::pending()),
         };
         let serving = async { options().start(place)?.await };
-        runtime(Some(1)).unwrap().block_on(serving).unwrap();
+        build_runtime(Some(1)).unwrap().block_on(serving).unwrap();
     });
     address
 }
@@ -164,14 +164,14 @@ fn clients_share_connections_through_mtls_sidecars() {
     for thread in threads {
         thread.join().unwrap();
     }
-    let counted = |name| client.counter("r", name).unwrap();
+    let counted = |name| client.counter_value("r", name).unwrap();
     assert_eq!(counted("connections_accepted_total"), 12);
     assert_eq!(counted("upstream_connects_total"), 3, "one a layout");
     assert_eq!(
         (counted("requests_total"), counted("answers_total")),
         (600, 600)
     );
-    assert_eq!(server.counter("r", "requests_total"), Some(600));
+    assert_eq!(server.counter_value("r", "requests_total"), Some(600));
     client.stop();
     server.stop();
 }
@@ -216,8 +216,8 @@ fn malformed_requests_close_only_own_connection() {
         assert_eq!(good.next_answer().2, 0);
     }
     bad(long.leak(), b"");
-    assert_eq!(relay.counter("r", "malformed_total"), Some(7));
-    assert_eq!(relay.counter("r", "upstream_connects_total"), Some(1));
+    assert_eq!(relay.counter_value("r", "malformed_total"), Some(7));
+    assert_eq!(relay.counter_value("r", "upstream_connects_total"), Some(1));
     relay.stop();
 }
 
@@ -255,12 +255,12 @@ fn upstream_failures_answered_and_counted() {
     }
     held.write_all(&wire).unwrap();
     eventually("stray answers are counted", || {
-        relay.counter("r", "stray_answers_total") == Some(2)
+        relay.counter_value("r", "stray_answers_total") == Some(2)
     });
     drop(held);
     let (_, id, status, _) = client.next_answer();
     assert_eq!((id, status), (2, number(Status::ConnectionClosed)));
-    let cut = relay.counter("r", "answered_connection_closed_total");
+    let cut = relay.counter_value("r", "answered_connection_closed_total");
     assert_eq!(cut, Some(1));
     // Nothing listens any more, so every call is refused at once.
     drop(upstream);
@@ -294,7 +294,7 @@ fn malformed_frames_close_only_own_connection() {
     }
     good.send(request(FrameLayout::V1, 1, b"\x01x"));
     assert_eq!(good.next_answer().3, b"\x01x");
-    assert_eq!(relay.counter("r", "malformed_total"), Some(4));
+    assert_eq!(relay.counter_value("r", "malformed_total"), Some(4));
     relay.stop();
 }
 
@@ -367,7 +367,7 @@ fn tcp_route_forwards_half_close() {
         sent.len()
     );
     eventually("closed connections are let go", || {
-        client.counter("r", "connections_open") == Some(0)
+        client.counter_value("r", "connections_open") == Some(0)
     });
     client.stop();
     server.stop();
@@ -394,7 +394,7 @@ fn certificates_reload_unless_partially_written() {
     let good = fs::read(&certificate).unwrap();
     fs::write(&certificate, &good[..good.len() / 2]).unwrap();
     eventually("the half-written file is noticed", || {
-        server.counter("r", "certificate_reload_failures_total") >= Some(1)
+        server.counter_value("r", "certificate_reload_failures_total") >= Some(1)
     });
     fs::write(&certificate, &good).unwrap();
     assert_eq!(call(old.path()), 0);

@@ -105,7 +105,7 @@ fn gain_trust(ip: &str, outside: SocketAddr) {
 }
 
 fn counter(relay: &Sidecar, name: &str) -> u64 {
-    relay.counter("r", name).unwrap()
+    relay.counter_value("r", name).unwrap()
 }
 
 #[test]

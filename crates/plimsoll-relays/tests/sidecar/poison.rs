@@ -81,7 +81,7 @@ fn poison(kind: &str) -> Vec<u8> {
 /// Does something that makes an upstream close a connection, and waits until the sidecar has
 /// noticed.
 fn wait_for_suspicion(relay: &Sidecar, act: impl FnOnce()) {
-    let suspected = || relay.counter("r", "clients_suspected_total").unwrap();
+    let suspected = || relay.counter_value("r", "clients_suspected_total").unwrap();
     let before = suspected();
     act();
     eventually("a client is suspected", || suspected() > before);
@@ -98,7 +98,7 @@ fn poison_calls_get_own_connection() {
         good.call("poison");
     }
     // The first poison call was on the shared connection, the others were on reserved ones.
-    let connects = || relay.counter("r", "upstream_connects_total");
+    let connects = || relay.counter_value("r", "upstream_connects_total");
     eventually("connections of their own", || connects() >= Some(20));
     relay.stop();
 }
@@ -110,7 +110,7 @@ fn poison_during_call(
     send: impl FnOnce(&[u8]),
     relay: &Sidecar,
 ) {
-    let sent = || relay.counter("r", "requests_total").unwrap();
+    let sent = || relay.counter_value("r", "requests_total").unwrap();
     let before = sent();
     good.begin_call("x-hold");
     eventually("the call is in flight", || sent() > before);
@@ -180,6 +180,6 @@ fn excess_isolated_clients_share_connections() {
     for mut client in clients.into_iter().take(40) {
         client.call("others");
     }
-    assert_eq!(relay.counter("r", "answered_busy_total"), Some(0));
+    assert_eq!(relay.counter_value("r", "answered_busy_total"), Some(0));
     relay.stop();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_protocols::bolt::{FrameLayout, Status};
-use plimsoll_serving::runtime;
+use plimsoll_serving::build_runtime;
 
 use super::by_itself::{in_own_network, is_run_by_itself};
 use super::descriptors::wait_for_bus_error;
@@ -36,10 +36,10 @@ fn port_exhaustion_is_reported_local() {
         return;
     }
     let (relay, bolt, grpc) = sidecar_with_two_servers();
-    let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
+    let at = |place: usize| relay.listen_addresses()[place].1.tcp_address().unwrap();
     let mut client = BoltClient::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
-    let counted = |route, name| relay.counter(route, name).unwrap();
+    let counted = |route, name| relay.counter_value(route, name).unwrap();
     eventually("the sidecar has both clients", || {
         ["bolt", "grpc"].map(|route| counted(route, "connections_open")) == [1, 1]
     });
@@ -69,7 +69,7 @@ fn port_exhaustion_is_reported_local() {
     assert_eq!(answer.field("grpc-status"), Some("14"));
     let message = answer.field("grpc-message").unwrap();
     assert!(message.contains(lack), "{message}");
-    let runtime = runtime(Some(1)).unwrap();
+    let runtime = build_runtime(Some(1)).unwrap();
     runtime.block_on(wait_for_bus_error("redis://127.0.0.1:1", lack));
 
     fs::write(PORT_RANGE_FILE, usual.trim()).unwrap();

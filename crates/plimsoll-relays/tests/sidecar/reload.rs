@@ -29,14 +29,14 @@ fn route_config(
 const ANY_PORT: &str = "127.0.0.1:0";
 
 fn reload(relay: &Sidecar, text: &str) -> Result<(), String> {
-    let config = SidecarConfig::read(text).map_err(|e| e.to_string())?;
+    let config = SidecarConfig::parse(text).map_err(|e| e.to_string())?;
     relay.reload(&config).map_err(|e| e.to_string())
 }
 
 fn route_address(relay: &Sidecar, route: &str) -> SocketAddr {
-    let listening = relay.listening();
+    let listening = relay.listen_addresses();
     let found = listening.iter().find(|(name, _)| name == route);
-    found.unwrap().1.tcp().unwrap()
+    found.unwrap().1.tcp_address().unwrap()
 }
 
 /// Returns the request that an upstream received on the next connection that it accepts.
@@ -228,7 +228,7 @@ fn invalid_reload_changes_nothing() {
         let mut new = BoltClient::connect(outside);
         assert_eq!(call_status(&mut new, 2), 0);
     }
-    assert_eq!(relay.listening().len(), 1);
+    assert_eq!(relay.listen_addresses().len(), 1);
     relay.stop();
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 14);
 }
@@ -253,7 +253,7 @@ fn reload_reopens_access_log() {
     });
     let before = lines(&old);
     assert!(before >= 1);
-    let counted = relay.counter("r", "answers_total").unwrap() as usize;
+    let counted = relay.counter_value("r", "answers_total").unwrap() as usize;
     relay.stop();
     assert_eq!(lines(&log) + lines(&old), counted);
 }

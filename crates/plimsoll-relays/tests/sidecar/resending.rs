@@ -92,7 +92,7 @@ fn calls_after_goaway_are_sent_again_whole() {
             (here, Some("0"))
         );
     }
-    let counted = |name| relay.counter("r", name).unwrap();
+    let counted = |name| relay.counter_value("r", name).unwrap();
     assert_eq!(
         (counted("requests_total"), counted("requests_resent_total")),
         (4, 3)
@@ -147,6 +147,6 @@ fn refused_call_is_sent_again_while_short() {
             code: ErrorCode::CANCEL.0
         }
     );
-    assert_eq!(relay.counter("r", "requests_resent_total"), Some(4));
+    assert_eq!(relay.counter_value("r", "requests_resent_total"), Some(4));
     relay.stop();
 }

@@ -91,7 +91,7 @@ fn hostname_resolves_and_failures_are_counted() {
     });
     one.send(request(FrameLayout::V1, 2, b"\x01y"));
     assert_eq!(one.next_answer().3, b"\x01y");
-    assert!(relay.counter("r", "upstream_lookup_failures_total") >= Some(1));
+    assert!(relay.counter_value("r", "upstream_lookup_failures_total") >= Some(1));
     relay.stop();
     // No upstream is left: calls are answered by the sidecar.
     let (relay, outside) = sidecar(&format!("lookup = \"100ms\"\n{}", text("\"no..name:1\"")));
@@ -99,7 +99,7 @@ fn hostname_resolves_and_failures_are_counted() {
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     assert_ne!(client.next_answer().2, 0);
     eventually("the name is looked up again", || {
-        relay.counter("r", "upstream_lookup_failures_total") >= Some(3)
+        relay.counter_value("r", "upstream_lookup_failures_total") >= Some(3)
     });
     relay.stop();
 }
@@ -127,7 +127,7 @@ fn failing_upstream_is_ejected() {
         stream += 2;
     }
     eventually("the ejection is counted", || {
-        relay.counter("r", "upstream_ejections_total") == Some(1)
+        relay.counter_value("r", "upstream_ejections_total") == Some(1)
     });
     for stream in (stream..stream + 40).step_by(2) {
         client.call(stream, &[], true);
@@ -150,7 +150,10 @@ fn only_upstream_is_never_ejected() {
         // Each call times out; none fails for lack of an upstream.
         assert_eq!(client.next().field("grpc-status"), Some("4"));
     }
-    assert_eq!(relay.counter("r", "upstream_ejections_total"), Some(0));
+    assert_eq!(
+        relay.counter_value("r", "upstream_ejections_total"),
+        Some(0)
+    );
     relay.stop();
 }
 
@@ -177,9 +180,9 @@ fn access_log_records_every_call() {
     );
     let (relay, _) = sidecar(&text);
     let at: Vec<SocketAddr> = relay
-        .listening()
+        .listen_addresses()
         .iter()
-        .map(|(_, at)| at.tcp().unwrap())
+        .map(|(_, at)| at.tcp_address().unwrap())
         .collect();
     let mut grpc = client(at[0]);
     grpc.call(1, &[], false);
@@ -193,7 +196,7 @@ fn access_log_records_every_call() {
         client.next_answer();
     }
     eventually("every call has ended", || {
-        let counted = |route, name| relay.counter(route, name).unwrap();
+        let counted = |route, name| relay.counter_value(route, name).unwrap();
         counted("grpc", "answers_total") + counted("grpc", "cancelled_by_client_total") == 2
             && counted("tcp", "connections_open") == 0
     });
@@ -267,7 +270,7 @@ fn ready_while_every_route_has_upstream() {
 fn unwritable_access_log_prevents_startup() {
     let text = "access_log = \"/no/such/folder/log\"\n[[route]]\nname = \"r\"\nprotocol = \"tcp\"\n\
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
-    let config = plimsoll_relays::sidecar::SidecarConfig::read(text).unwrap();
+    let config = plimsoll_relays::sidecar::SidecarConfig::parse(text).unwrap();
     let error = plimsoll_relays::sidecar::Sidecar::start(&config, |_| ())
         .err()
         .unwrap();

@@ -20,8 +20,8 @@ pub(crate) fn certificates() -> tempfile::TempDir {
 
 pub(crate) fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
     let failed = |error| panic!("the sidecar could not go on: {error}");
-    let sidecar = Sidecar::start(&SidecarConfig::read(text).unwrap(), failed).unwrap();
-    let address = sidecar.listening()[0].1.tcp().unwrap();
+    let sidecar = Sidecar::start(&SidecarConfig::parse(text).unwrap(), failed).unwrap();
+    let address = sidecar.listen_addresses()[0].1.tcp_address().unwrap();
     (sidecar, address)
 }
 

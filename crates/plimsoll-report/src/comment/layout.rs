@@ -75,11 +75,11 @@ impl Section {
     }
 
     /// Returns the number of lines in addition to the items: the blank line above, and a table's header.
-    fn frame_lines(&self) -> usize {
+    fn frame_line_count(&self) -> usize {
         if self.head.is_empty() { 1 } else { 3 }
     }
 
-    /// Writes the section in at most [`Section::frame_lines`] plus `lines` lines.
+    /// Writes the section in at most [`Section::frame_line_count`] plus `lines` lines.
     fn write(&self, out: &mut String, lines: usize) {
         out.push('\n');
         if !self.head.is_empty() {
@@ -141,7 +141,7 @@ impl Comment {
         self.sections.retain(|section| !section.items.is_empty());
         let closing = files_line(files);
         let closing_lines = if closing.is_empty() { 0 } else { 2 };
-        let frames = self.sections.iter().map(Section::frame_lines);
+        let frames = self.sections.iter().map(Section::frame_line_count);
         let room = MAX_LINES.saturating_sub(1 + closing_lines + frames.sum::<usize>());
         let mut out = format!("{}\n", self.title);
         for (section, lines) in self.sections.iter().zip(divide_lines(&self.sections, room)) {

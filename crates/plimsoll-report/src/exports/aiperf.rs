@@ -18,14 +18,14 @@ use crate::ExportError;
 const SCHEMA_VERSION: &str = "1.1";
 
 /// The percentiles of a metric.
-const BLOCK_PERCENTILES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
+const METRIC_PERCENTILES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
 /// Writes the summary; returns the number of metrics.
 ///
 /// # Errors
 /// When the run is not one of a language model, or writing fails.
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
-    let summary = summary(run)?;
+    let summary = build_summary(run)?;
     let metrics = summary.values().filter(|value| value.is_object()).count();
     let failed = ExportError::write_error("the export");
     let text = serde_json::to_string_pretty(&summary).map_err(|e| failed(e.into()))?;
@@ -33,7 +33,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     Ok(metrics as u64)
 }
 
-fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
+fn build_summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     let record = run.measured_record();
     let measures = &record.measures;
     let counted = measures.counter(Count::TokensPrompt) + measures.counter(Count::TokensAnswer);
@@ -47,7 +47,8 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
         0 => measures.counter(Count::TokensCounted),
         answer => answer,
     };
-    let each = |n: u64| (n > 0 && record.ok() > 0).then(|| n as f64 / record.ok() as f64);
+    let each =
+        |n: u64| (n > 0 && record.ok_calls() > 0).then(|| n as f64 / record.ok_calls() as f64);
     let token_mean = measures.times(TimeMeasure::TokenMean);
     let mut summary = Map::new();
     summary.insert("schema_version".to_owned(), SCHEMA_VERSION.into());
@@ -61,7 +62,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     .into_iter()
     .chain([("request_latency", &record.response)])
     {
-        if let Some(block) = times_block(times) {
+        if let Some(block) = time_statistics(times) {
             summary.insert(name.to_owned(), block);
         }
     }
@@ -70,7 +71,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
             summary.insert(name.to_owned(), json!({ "unit": unit, figure: value }));
         }
     };
-    let (ok, good) = (record.ok(), measures.counter(Count::QueriesGood));
+    let (ok, good) = (record.ok_calls(), measures.counter(Count::QueriesGood));
     let tokens_per_s = per_second(answer).filter(|_| answer > 0);
     put("output_token_throughput", "tokens/sec", "avg", tokens_per_s);
     // The inverse of the median is the median of the inverses, which is not true of a mean.
@@ -103,7 +104,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
 }
 
 /// Returns statistics in milliseconds; percentiles only if the sample is large enough.
-fn times_block(times: &TimeHistogram) -> Option<Value> {
+fn time_statistics(times: &TimeHistogram) -> Option<Value> {
     let h = times.histogram().filter(|h| !h.is_empty())?;
     let ms = |ns: f64| ns / 1e6;
     let mut block = json!({
@@ -115,7 +116,7 @@ fn times_block(times: &TimeHistogram) -> Option<Value> {
         "count": h.len(),
         "sum": ms(h.mean() * h.len() as f64),
     });
-    for percent in BLOCK_PERCENTILES {
+    for percent in METRIC_PERCENTILES {
         if let Some(value) = quantile(h, f64::from(percent) / 100.0) {
             block[format!("p{percent}")] = ms(value as f64).into();
         }

@@ -8,13 +8,15 @@ use plimsoll_model::statistics::quantile::{confidence_interval, quantile};
 use serde_json::{Map, Value, json};
 
 /// Returns the document with a benchmark for each of `runs`.
-pub fn document(runs: &[Run]) -> Value {
-    let benchmarks = runs.iter().map(|run| (name(run, runs), measures(run)));
+pub fn build_document(runs: &[Run]) -> Value {
+    let benchmarks = runs
+        .iter()
+        .map(|run| (benchmark_name(run, runs), benchmark_metrics(run)));
     Value::Object(benchmarks.collect())
 }
 
 /// Returns the run's name; if several runs have the same name, the directory follows it.
-fn name(run: &Run, among: &[Run]) -> String {
+fn benchmark_name(run: &Run, among: &[Run]) -> String {
     let name = &run.header.name;
     match among.iter().filter(|r| r.header.name == *name).count() {
         1 => name.clone(),
@@ -22,7 +24,7 @@ fn name(run: &Run, among: &[Run]) -> String {
     }
 }
 
-fn measures(run: &Run) -> Value {
+fn benchmark_metrics(run: &Run) -> Value {
     let total = &run.summary.total;
     let mut all = Map::new();
     let record = run.measured_record();

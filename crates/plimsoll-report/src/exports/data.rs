@@ -58,19 +58,19 @@ impl<R> TableColumn<R> {
     }
 }
 
-const fn int<R>(name: &'static str, of: fn(&R) -> Option<u64>) -> TableColumn<R> {
+const fn int_column<R>(name: &'static str, of: fn(&R) -> Option<u64>) -> TableColumn<R> {
     TableColumn(name, ColumnValue::Int(of))
 }
 
-const fn float<R>(name: &'static str, of: fn(&R) -> Option<f64>) -> TableColumn<R> {
+const fn float_column<R>(name: &'static str, of: fn(&R) -> Option<f64>) -> TableColumn<R> {
     TableColumn(name, ColumnValue::Float(of))
 }
 
-const fn boolean<R>(name: &'static str, of: fn(&R) -> Option<bool>) -> TableColumn<R> {
+const fn boolean_column<R>(name: &'static str, of: fn(&R) -> Option<bool>) -> TableColumn<R> {
     TableColumn(name, ColumnValue::Bool(of))
 }
 
-const fn text<R>(name: &'static str, of: fn(&R) -> String) -> TableColumn<R> {
+const fn text_column<R>(name: &'static str, of: fn(&R) -> String) -> TableColumn<R> {
     TableColumn(name, ColumnValue::Text(of))
 }
 
@@ -114,7 +114,7 @@ pub fn export(
             let kind = key.trim_end_matches("_ns");
             let Some(h) = times
                 .histogram()
-                .filter(|_| !GENERATOR_TIMES.contains(&kind))
+                .filter(|_| !GENERATOR_TIME_KEYS.contains(&kind))
             else {
                 continue;
             };
@@ -154,14 +154,14 @@ fn stage_name(run: &Run, stage: u8) -> String {
 }
 
 /// A function that adds a row to a table.
-type AddRow<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
+type RowCallback<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
 
 fn write_table<R>(
     format: TableFormat,
     folder: &Path,
     name: &str,
     columns: &[TableColumn<R>],
-    fill: impl FnOnce(AddRow<'_, R>) -> Result<(), ExportError>,
+    fill: impl FnOnce(RowCallback<'_, R>) -> Result<(), ExportError>,
 ) -> Result<(String, u64), ExportError> {
     let file = match format {
         TableFormat::Csv => format!("{name}.csv"),
@@ -198,16 +198,16 @@ struct StageInterval {
 }
 
 impl StageInterval {
-    fn record(&self) -> &StageRecord {
+    fn stage_record(&self) -> &StageRecord {
         &self.interval.stages[self.position].1
     }
 }
 
-fn us(ns: u64) -> Option<f64> {
+fn ns_to_us(ns: u64) -> Option<f64> {
     Some(ns as f64 / 1e3)
 }
 
-fn seconds(time: Duration) -> Option<f64> {
+fn nonzero_seconds(time: Duration) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
@@ -216,70 +216,72 @@ fn mean_us(times: &TimeHistogram) -> Option<f64> {
 }
 
 fn percentile_us(times: &TimeHistogram, p: f64) -> Option<f64> {
-    us(quantile(times.histogram()?, p)?)
+    ns_to_us(quantile(times.histogram()?, p)?)
 }
 
 fn max_us(times: &TimeHistogram) -> Option<f64> {
-    us(times.histogram()?.max())
+    ns_to_us(times.histogram()?.max())
 }
 
 const INTERVAL_COLUMNS: &[TableColumn<StageInterval>] = &[
-    int("index", |s| Some(s.interval.index)),
-    float("start_s", |s| seconds(s.interval.start_offset)),
-    float("length_s", |s| seconds(s.interval.length)),
-    text("stage", |s| s.stage.clone()),
-    boolean("warmup", |s| Some(s.warmup)),
-    int("due", |s| Some(s.record().due)),
-    int("ok", |s| Some(s.record().ok())),
-    int("errors", |s| Some(s.record().errors())),
-    int("not_started", |s| Some(s.record().not_started)),
-    int("in_flight", |s| Some(s.interval.in_flight)),
-    int("backlog", |s| Some(s.interval.backlog)),
-    int("connections_open", |s| Some(s.interval.connections_open)),
-    int("connections_full", |s| Some(s.record().connections_full)),
-    int("connections_resumed", |s| {
-        Some(s.record().connections_resumed)
+    int_column("index", |s| Some(s.interval.index)),
+    float_column("start_s", |s| nonzero_seconds(s.interval.start_offset)),
+    float_column("length_s", |s| nonzero_seconds(s.interval.length)),
+    text_column("stage", |s| s.stage.clone()),
+    boolean_column("warmup", |s| Some(s.warmup)),
+    int_column("due", |s| Some(s.stage_record().due)),
+    int_column("ok", |s| Some(s.stage_record().ok_calls())),
+    int_column("errors", |s| Some(s.stage_record().errors())),
+    int_column("not_started", |s| Some(s.stage_record().not_started)),
+    int_column("in_flight", |s| Some(s.interval.in_flight)),
+    int_column("backlog", |s| Some(s.interval.backlog)),
+    int_column("connections_open", |s| Some(s.interval.connections_open)),
+    int_column("connections_full", |s| {
+        Some(s.stage_record().connections_full)
     }),
-    int("bytes_sent", |s| Some(s.record().bytes_sent)),
-    int("bytes_received", |s| Some(s.record().bytes_received)),
-    float("response_mean_us", |s| mean_us(&s.record().response)),
-    float("response_p50_us", |s| {
-        percentile_us(&s.record().response, 0.5)
+    int_column("connections_resumed", |s| {
+        Some(s.stage_record().connections_resumed)
     }),
-    float("response_p90_us", |s| {
-        percentile_us(&s.record().response, 0.9)
+    int_column("bytes_sent", |s| Some(s.stage_record().bytes_sent)),
+    int_column("bytes_received", |s| Some(s.stage_record().bytes_received)),
+    float_column("response_mean_us", |s| mean_us(&s.stage_record().response)),
+    float_column("response_p50_us", |s| {
+        percentile_us(&s.stage_record().response, 0.5)
     }),
-    float("response_p99_us", |s| {
-        percentile_us(&s.record().response, 0.99)
+    float_column("response_p90_us", |s| {
+        percentile_us(&s.stage_record().response, 0.9)
     }),
-    float("response_max_us", |s| max_us(&s.record().response)),
-    float("service_mean_us", |s| mean_us(&s.record().service)),
-    float("service_p50_us", |s| {
-        percentile_us(&s.record().service, 0.5)
+    float_column("response_p99_us", |s| {
+        percentile_us(&s.stage_record().response, 0.99)
     }),
-    float("service_p99_us", |s| {
-        percentile_us(&s.record().service, 0.99)
+    float_column("response_max_us", |s| max_us(&s.stage_record().response)),
+    float_column("service_mean_us", |s| mean_us(&s.stage_record().service)),
+    float_column("service_p50_us", |s| {
+        percentile_us(&s.stage_record().service, 0.5)
     }),
-    float("lag_p99_us", |s| percentile_us(&s.record().lag, 0.99)),
-    float("busiest_worker_ratio", |s| {
+    float_column("service_p99_us", |s| {
+        percentile_us(&s.stage_record().service, 0.99)
+    }),
+    float_column("lag_p99_us", |s| percentile_us(&s.stage_record().lag, 0.99)),
+    float_column("busiest_worker_ratio", |s| {
         Some(s.interval.busiest_worker_ratio)
     }),
-    int("client_cpu_us", |s| s.interval.client?.cpu_us()),
-    int("server_cpu_us", |s| s.interval.server?.cpu_us()),
+    int_column("client_cpu_us", |s| s.interval.client?.cpu_us()),
+    int_column("server_cpu_us", |s| s.interval.server?.cpu_us()),
 ];
 
 /// One percentile: the name of the time, the percentile, its value in nanoseconds, and the number of values.
 type PercentileRow = (String, f64, u64, u64);
 
 const PERCENTILE_COLUMNS: &[TableColumn<PercentileRow>] = &[
-    text("kind", |(kind, ..)| kind.clone()),
-    float("percentile", |(_, percent, ..)| Some(*percent)),
-    float("value_us", |(_, _, ns, _)| us(*ns)),
-    int("count", |(.., count)| Some(*count)),
+    text_column("kind", |(kind, ..)| kind.clone()),
+    float_column("percentile", |(_, percent, ..)| Some(*percent)),
+    float_column("value_us", |(_, _, ns, _)| ns_to_us(*ns)),
+    int_column("count", |(.., count)| Some(*count)),
 ];
 
 /// Times that describe the generator's effects on calls, rather than the calls themselves.
-const GENERATOR_TIMES: [&str; 2] = ["delayed", "cut_off"];
+const GENERATOR_TIME_KEYS: [&str; 2] = ["delayed", "cut_off"];
 
 fn exported_percentiles() -> impl Iterator<Item = f64> {
     let tail = [99.5, 99.9, 99.95, 99.99, 99.999];
@@ -295,22 +297,22 @@ struct CallRow {
 }
 
 const REQUEST_COLUMNS: &[TableColumn<CallRow>] = &[
-    int("number", |c| Some(c.sample.number)),
-    text("stage", |c| c.stage.clone()),
-    boolean("warmup", |c| Some(c.warmup)),
-    text("code", |c| c.sample.outcome.code().to_owned()),
-    float("arrival_us", |c| us(c.sample.arrival.0)),
-    float("sent_us", |c| us(c.sample.sent.0)),
-    float("first_byte_us", |c| us(c.sample.first_byte.0)),
-    float("done_us", |c| us(c.sample.done.0)),
-    float("response_us", |c| us(c.sample.response_ns())),
-    float("service_us", |c| us(c.sample.service_ns())),
-    float("lag_us", |c| us(c.sample.lag_ns())),
-    int("bytes_sent", |c| Some(c.sample.bytes_sent.into())),
-    int("bytes_received", |c| Some(c.sample.bytes_received.into())),
-    float("resolve_us", |c| us(c.phases?.resolve_ns)),
-    float("connect_us", |c| us(c.phases?.connect_ns)),
-    float("handshake_us", |c| us(c.phases?.handshake_ns)),
-    float("ready_us", |c| us(c.phases?.ready_ns)),
-    boolean("resumed", |c| Some(c.phases?.resumed)),
+    int_column("number", |c| Some(c.sample.number)),
+    text_column("stage", |c| c.stage.clone()),
+    boolean_column("warmup", |c| Some(c.warmup)),
+    text_column("code", |c| c.sample.outcome.code().to_owned()),
+    float_column("arrival_us", |c| ns_to_us(c.sample.arrival.0)),
+    float_column("sent_us", |c| ns_to_us(c.sample.sent.0)),
+    float_column("first_byte_us", |c| ns_to_us(c.sample.first_byte.0)),
+    float_column("done_us", |c| ns_to_us(c.sample.done.0)),
+    float_column("response_us", |c| ns_to_us(c.sample.response_ns())),
+    float_column("service_us", |c| ns_to_us(c.sample.service_ns())),
+    float_column("lag_us", |c| ns_to_us(c.sample.lag_ns())),
+    int_column("bytes_sent", |c| Some(c.sample.bytes_sent.into())),
+    int_column("bytes_received", |c| Some(c.sample.bytes_received.into())),
+    float_column("resolve_us", |c| ns_to_us(c.phases?.resolve_ns)),
+    float_column("connect_us", |c| ns_to_us(c.phases?.connect_ns)),
+    float_column("handshake_us", |c| ns_to_us(c.phases?.handshake_ns)),
+    float_column("ready_us", |c| ns_to_us(c.phases?.ready_ns)),
+    boolean_column("resumed", |c| Some(c.phases?.resumed)),
 ];

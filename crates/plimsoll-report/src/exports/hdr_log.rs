@@ -37,7 +37,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
         .map_err(|e| failed(&e))?;
     let mut written = 0;
     for interval in &intervals {
-        for (name, histogram) in histograms(run, interval) {
+        for (name, histogram) in merge_measured_histograms(run, interval) {
             log.write_histogram(
                 &histogram,
                 interval.start_offset,
@@ -52,7 +52,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
 }
 
 /// Returns the merged histograms of an interval's measured stages.
-fn histograms(
+fn merge_measured_histograms(
     run: &Run,
     interval: &IntervalRecord,
 ) -> Vec<(&'static str, hdrhistogram::Histogram<u64>)> {

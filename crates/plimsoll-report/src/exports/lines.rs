@@ -70,7 +70,7 @@ struct ResultLine {
 }
 
 /// Converts a time from a line to nanoseconds.
-fn nanoseconds(key: &str, ms: Option<f64>) -> Result<u64, String> {
+fn ms_to_ns(key: &str, ms: Option<f64>) -> Result<u64, String> {
     match ms {
         None => Err(format!("{key} is missing: a successful call needs it")),
         Some(ms) if ms.is_finite() && ms >= 0.0 => Ok((ms * 1e6).round() as u64),
@@ -93,17 +93,17 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
     }
     record.outcomes.add(Outcome::Ok, 1);
     if cold {
-        let connection = nanoseconds("t_connect_ms", line.t_connect_ms)?;
-        let total = nanoseconds("t_total_ms", line.t_total_ms)?;
+        let connection = ms_to_ns("t_connect_ms", line.t_connect_ms)?;
+        let total = ms_to_ns("t_total_ms", line.t_total_ms)?;
         record.measures.record(TimeMeasure::Connection, connection);
         record.measures.record(TimeMeasure::ColdTotal, total);
         record
             .service
-            .record(nanoseconds("t_first_rpc_ms", line.t_first_rpc_ms)?);
+            .record(ms_to_ns("t_first_rpc_ms", line.t_first_rpc_ms)?);
     } else {
         record
             .response
-            .record(nanoseconds("latency_ms", line.latency_ms)?);
+            .record(ms_to_ns("latency_ms", line.latency_ms)?);
     }
     Ok(())
 }

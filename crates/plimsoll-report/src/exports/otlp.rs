@@ -52,7 +52,7 @@ impl PartialSuccess {
         let response = ExportResponse::decode(answer).map_err(|e| e.to_string())?;
         Ok(response
             .partial_success
-            .and_then(PartialSuccess::into_refusal))
+            .and_then(PartialSuccess::into_partial_success))
     }
 
     /// Decodes a response in JSON, like [`PartialSuccess::from_protobuf`].
@@ -75,11 +75,11 @@ impl PartialSuccess {
             rejected: rejected.unwrap_or(0),
             error_message: error_message.to_owned(),
         };
-        Ok(partial.into_refusal())
+        Ok(partial.into_partial_success())
     }
 
     /// Returns `None` if nothing was rejected and there is no message.
-    fn into_refusal(self) -> Option<PartialSuccess> {
+    fn into_partial_success(self) -> Option<PartialSuccess> {
         let is_refusal = self.rejected > 0 || !self.error_message.is_empty();
         is_refusal.then_some(self)
     }

@@ -5,12 +5,12 @@ use plimsoll_model::runs::run::{Run, TimesSummary};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::exports::ongoing::{Labels, MetricFamily};
+use crate::exports::live_runs::{MetricFamily, MetricLabels};
 
 /// Returns the metrics of runs, labelled by the run's name.
 pub fn render(runs: &[Run]) -> String {
     let mut registry = Registry::with_prefix("plimsoll");
-    let mut gauge = |name: &str, help: &str, of: fn(&Run) -> Vec<(Labels, f64)>| {
+    let mut gauge = |name: &str, help: &str, of: fn(&Run) -> Vec<(MetricLabels, f64)>| {
         let of_run = |run: &Run| {
             let name = run.header.name.clone();
             let values = of(run).into_iter();
@@ -22,12 +22,16 @@ pub fn render(runs: &[Run]) -> String {
         let values = runs.iter().flat_map(of_run);
         registry.register(name, help, MetricFamily::Gauges(values.collect()));
     };
-    gauge("calls", "Calls that ended, by outcome", calls);
+    gauge("calls", "Calls that ended, by outcome", calls_by_outcome);
     let help = "Calls scheduled, and calls achieved";
-    gauge("rate_per_second", help, rates);
+    gauge("rate_per_second", help, call_rates);
     let help = "Latency of successful calls, by kind and percentile";
-    gauge("latency_seconds", help, latencies);
-    gauge("cpu_seconds_per_call", "CPU time a call, by end", cpu);
+    gauge("latency_seconds", help, latency_percentiles);
+    gauge(
+        "cpu_seconds_per_call",
+        "CPU time a call, by end",
+        cpu_per_call,
+    );
     gauge("valid", "1: the figures describe the target", |run| {
         let valid = u8::from(run.summary.health.valid);
         vec![(Vec::new(), valid.into())]
@@ -38,7 +42,7 @@ pub fn render(runs: &[Run]) -> String {
     out
 }
 
-fn calls(run: &Run) -> Vec<(Labels, f64)> {
+fn calls_by_outcome(run: &Run) -> Vec<(MetricLabels, f64)> {
     let total = &run.summary.total;
     let others = total.errors_by_code.iter().chain(&total.cut_off_by_code);
     let others = others.map(|e| (e.code.to_string(), e.count));
@@ -49,7 +53,7 @@ fn calls(run: &Run) -> Vec<(Labels, f64)> {
         .collect()
 }
 
-fn rates(run: &Run) -> Vec<(Labels, f64)> {
+fn call_rates(run: &Run) -> Vec<(MetricLabels, f64)> {
     let total = &run.summary.total;
     let rates = [
         ("due", total.offered_per_s),
@@ -58,7 +62,7 @@ fn rates(run: &Run) -> Vec<(Labels, f64)> {
     with_labels("kind", rates)
 }
 
-fn latencies(run: &Run) -> Vec<(Labels, f64)> {
+fn latency_percentiles(run: &Run) -> Vec<(MetricLabels, f64)> {
     let total = &run.summary.total;
     [
         ("response", total.response),
@@ -66,12 +70,12 @@ fn latencies(run: &Run) -> Vec<(Labels, f64)> {
         ("lag", total.lag),
     ]
     .into_iter()
-    .filter_map(|(kind, times)| Some(times_of(kind, &times?)))
+    .filter_map(|(kind, times)| Some(percentile_values(kind, &times?)))
     .flatten()
     .collect()
 }
 
-fn times_of(kind: &str, times: &TimesSummary) -> Vec<(Labels, f64)> {
+fn percentile_values(kind: &str, times: &TimesSummary) -> Vec<(MetricLabels, f64)> {
     let percentiles = times.percentiles().into_iter();
     percentiles
         .filter_map(|(name, us)| {
@@ -81,7 +85,7 @@ fn times_of(kind: &str, times: &TimesSummary) -> Vec<(Labels, f64)> {
         .collect()
 }
 
-fn cpu(run: &Run) -> Vec<(Labels, f64)> {
+fn cpu_per_call(run: &Run) -> Vec<(MetricLabels, f64)> {
     let total = &run.summary.total;
     let seconds = [("client", total.client), ("server", total.server)]
         .map(|(end, resources)| (end, resources.and_then(|r| Some(r.cpu_us_per_call? / 1e6))));
@@ -89,7 +93,7 @@ fn cpu(run: &Run) -> Vec<(Labels, f64)> {
 }
 
 /// Returns the known values with their labels.
-fn with_labels(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(Labels, f64)> {
+fn with_labels(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(MetricLabels, f64)> {
     let known = values.into_iter();
     known
         .filter_map(|(name, value)| Some((vec![(label, name.to_owned())], value?)))

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::records::record::StageRecord;
-use plimsoll_model::runs::run::header::{LinkSecurity, LoopKind};
+use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind};
 use plimsoll_model::runs::run::{
     IntervalRecord, ResourceUsage, Run, RunError, RunHeader, RunWriter, Timestamp,
 };
@@ -108,7 +108,7 @@ pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
             open.first = Some(parse_user_line(line).map_err(wrong)?);
         } else if line.ends_with(REAL_LINE_MARK) || line.contains(" real seconds, ") {
             let section = std::mem::take(&mut open)
-                .close(resumed, line)
+                .into_section(resumed, line)
                 .map_err(wrong)?;
             sections.push(section);
         }
@@ -122,7 +122,7 @@ pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
 
 impl PartialSection {
     /// Returns the section, which ends with the line of real time.
-    fn close(self, resumed: bool, line: &str) -> Result<STimeSection, String> {
+    fn into_section(self, resumed: bool, line: &str) -> Result<STimeSection, String> {
         let (connections, real, each) = parse_real_line(line)?;
         let (counted, user, bytes) = match self.first {
             Some(first) => first,
@@ -243,20 +243,20 @@ pub fn import(
             dir.join(kind)
         };
         let name = format!("{}, {kind}", file.to_string_lossy());
-        let mut header = header(section, &name, tool_version, imported_at);
+        let mut header = section_header(section, &name, tool_version, imported_at);
         if unfinished {
             header.notes.push(
                 "s_time was stopped before its figures of resumed sessions: they are missing"
                     .to_owned(),
             );
         }
-        let run = RunWriter::from_interval(&dir, header, &interval(section))?;
+        let run = RunWriter::from_interval(&dir, header, &section_interval(section))?;
         runs.push(run);
     }
     Ok(runs)
 }
 
-fn header(
+fn section_header(
     section: &STimeSection,
     name: &str,
     tool_version: &str,
@@ -265,7 +265,7 @@ fn header(
     let mut header = RunHeader::for_import(name, tool_version, imported_at);
     header.planned_stages[0].duration_us = u64::try_from(section.real.as_micros()).ok();
     RunHeader {
-        security: Some(LinkSecurity::Tls),
+        security: Some(ConnectionSecurity::Tls),
         load_loop: Some(LoopKind::Closed),
         clients: Some(1),
         cold: true,
@@ -274,7 +274,7 @@ fn header(
     }
 }
 
-fn interval(section: &STimeSection) -> IntervalRecord {
+fn section_interval(section: &STimeSection) -> IntervalRecord {
     let mut record = StageRecord {
         due: section.connections,
         bytes_received: section.bytes,

@@ -108,8 +108,8 @@ impl SpansRequest {
     /// Returns requests with the spans of the run's slowest and sampled calls, without those of the warm-up; empty if
     /// the run's requests carried no trace ids.
     pub fn from_run(run: &Run) -> Vec<SpansRequest> {
-        let requests = CallNames::from_run(run);
-        let calls = calls(run);
+        let requests = SpanTemplates::from_run(run);
+        let calls = exported_calls(run);
         let chunks = calls.chunks(MAX_CALLS_PER_REQUEST).map(|calls| {
             let spans = calls.iter().flat_map(|call| requests.spans(call)).collect();
             SpansRequest {
@@ -126,14 +126,14 @@ impl SpansRequest {
     }
 
     /// Returns the number of spans.
-    pub fn count(&self) -> u64 {
+    pub fn span_count(&self) -> u64 {
         let scopes = self.resource_spans.iter().flat_map(|r| &r.scope_spans);
         scopes.map(|scope| scope.spans.len() as u64).sum()
     }
 }
 
 /// Returns the spans of runs in the format of OpenTelemetry's file exporter: a request in JSON on each line.
-pub fn json_lines(runs: &[Run]) -> String {
+pub fn to_json_lines(runs: &[Run]) -> String {
     let requests = runs.iter().flat_map(SpansRequest::from_run);
     let lines = requests.map(|request| String::from_utf8(request.to_json()).unwrap_or_default());
     lines.map(|line| line + "\n").collect()
@@ -160,7 +160,7 @@ struct ExportedCall {
 }
 
 /// Returns the calls in the order in which they were due, each of them once.
-fn calls(run: &Run) -> Vec<ExportedCall> {
+fn exported_calls(run: &Run) -> Vec<ExportedCall> {
     let measured = run.measured_record();
     // A file may contain more calls than Plimsoll writes, and in another order.
     let mut slowest: Vec<&TracedCall> = measured.slowest.calls().iter().collect();
@@ -187,26 +187,26 @@ fn calls(run: &Run) -> Vec<ExportedCall> {
     calls
 }
 
-/// The names and attributes of a run's calls.
-struct CallNames {
+/// The names and attributes of the spans of a run's calls.
+struct SpanTemplates {
     /// The protocol's name, with which the names of the conventions' attributes begin or end.
     protocol: String,
     /// Whether a call invokes a method of a service, rather than being a request with a method and a path.
     is_rpc: bool,
     /// Name and attributes of calls that are not steps of a journey.
-    common: CallName,
+    common: SpanTemplate,
     /// Names and attributes of a journey's steps.
-    steps: Vec<CallName>,
+    steps: Vec<SpanTemplate>,
 }
 
-/// Name and attributes of one kind of call.
-struct CallName {
+/// Name and attributes of the spans of one kind of call.
+struct SpanTemplate {
     name: String,
     attributes: Vec<KeyValue>,
 }
 
-impl CallNames {
-    fn from_run(run: &Run) -> CallNames {
+impl SpanTemplates {
+    fn from_run(run: &Run) -> SpanTemplates {
         let header = &run.header;
         let protocol = header.protocol.clone().unwrap_or_default();
         let target = header.target.as_deref().unwrap_or_default();
@@ -215,8 +215,10 @@ impl CallNames {
         let request = request.filter(|(_, path)| path.starts_with('/'));
         let service = called.split_once('/').filter(|_| request.is_none());
         let mut common = match (request, service) {
-            (Some((method, path)), _) => CallName::from_request(&protocol, method, target, path),
-            (_, Some((service, method))) => CallName {
+            (Some((method, path)), _) => {
+                SpanTemplate::from_request(&protocol, method, target, path)
+            }
+            (_, Some((service, method))) => SpanTemplate {
                 name: called.to_owned(),
                 attributes: vec![
                     attribute("rpc.system", &protocol),
@@ -224,7 +226,7 @@ impl CallNames {
                     attribute("rpc.method", method),
                 ],
             },
-            (None, None) => CallName {
+            (None, None) => SpanTemplate {
                 name: called.to_owned(),
                 attributes: Vec::new(),
             },
@@ -235,19 +237,19 @@ impl CallNames {
         }
         common.attributes.extend(server.clone());
         let record = run.measured_record();
-        let (methods, paths) = (run.step_texts("method"), run.step_texts("path"));
+        let (methods, paths) = (run.plan_step_texts("method"), run.plan_step_texts("path"));
         let steps = record.steps.iter().enumerate().map(|(i, step)| {
             let of = |texts: &[Option<String>]| texts.get(i).cloned().flatten();
             let method = of(&methods).unwrap_or_else(|| "GET".to_owned());
             let path = of(&paths).unwrap_or_else(|| "/".to_owned());
-            let mut name = CallName::from_request(&protocol, &method, target, &path);
+            let mut name = SpanTemplate::from_request(&protocol, &method, target, &path);
             name.name.clone_from(&step.name);
             name.attributes.push(attribute("plimsoll.step", &step.name));
             name.attributes.extend(server.clone());
             name
         });
         let steps = steps.collect();
-        CallNames {
+        SpanTemplates {
             is_rpc: service.is_some(),
             protocol,
             common,
@@ -263,7 +265,7 @@ impl CallNames {
             kept_as,
         } = exported;
         let step = facts.step.and_then(|step| self.steps.get(step as usize));
-        let CallName { name, attributes } = step.unwrap_or(&self.common);
+        let SpanTemplate { name, attributes } = step.unwrap_or(&self.common);
         let trace_id = call.trace_id.to_bytes().to_vec();
         let times = PhaseTimes::new(call, facts);
         let span = |id: SpanId, name: &str, (start, end): (u64, u64)| OtlpSpan {
@@ -337,9 +339,10 @@ impl CallNames {
     }
 }
 
-impl CallName {
-    /// Names a request. A path with parts that differ from call to call or were secret gets no URL attribute.
-    fn from_request(protocol: &str, method: &str, target: &str, path: &str) -> CallName {
+impl SpanTemplate {
+    /// Returns the name and attributes of the spans of a request. A path with parts that differ from call to call or
+    /// were secret gets no URL attribute.
+    fn from_request(protocol: &str, method: &str, target: &str, path: &str) -> SpanTemplate {
         let mut attributes = vec![attribute(&format!("{protocol}.request.method"), method)];
         if path.contains("{{") {
             attributes.push(attribute("url.template", path));
@@ -351,7 +354,7 @@ impl CallName {
             let url = format!("{scheme}://{authority}{path}");
             attributes.push(attribute("url.full", &url));
         }
-        CallName {
+        SpanTemplate {
             name: method.to_owned(),
             attributes,
         }
@@ -427,15 +430,15 @@ impl PhaseTimes {
     }
 
     fn phases(&self) -> [CallPhase; 8] {
-        const CONNECT_PHASE: Option<u64> = Some(1);
+        const CONNECT_PHASE_INDEX: Option<u64> = Some(1);
         let [resolved, established, secured, ready] = self.connected;
         [
             ("wait", None, (self.due, self.connecting)),
             ("connect", None, (self.connecting, self.sent)),
-            ("dns", CONNECT_PHASE, (self.connecting, resolved)),
-            ("tcp", CONNECT_PHASE, (resolved, established)),
-            ("tls", CONNECT_PHASE, (established, secured)),
-            ("ready", CONNECT_PHASE, (secured, ready)),
+            ("dns", CONNECT_PHASE_INDEX, (self.connecting, resolved)),
+            ("tcp", CONNECT_PHASE_INDEX, (resolved, established)),
+            ("tls", CONNECT_PHASE_INDEX, (established, secured)),
+            ("ready", CONNECT_PHASE_INDEX, (secured, ready)),
             ("request", None, (self.sent, self.first_byte)),
             ("receive", None, (self.first_byte, self.end)),
         ]

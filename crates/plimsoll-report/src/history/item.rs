@@ -57,7 +57,7 @@ pub struct FolderItem {
     /// The class of the verdict (`met`: good, `missed`: bad, `limited`: neither) and its text.
     pub(crate) verdict: (&'static str, String),
     /// Whether the figures describe the target, and can be compared with other measurements.
-    pub(crate) stands: bool,
+    pub(crate) has_valid_figures: bool,
     /// Whether the load is a closed loop, whose rate is a figure of the target.
     pub(crate) is_closed: bool,
     pub(crate) rate_per_s: Option<f64>,
@@ -82,7 +82,7 @@ impl FolderItem {
             labels: h.labels.clone(),
             tool_version: h.tool_version.clone(),
             verdict: verdict(run),
-            stands: run.state == RunState::Complete,
+            has_valid_figures: run.state == RunState::Complete,
             is_closed: h.load_loop == Some(LoopKind::Closed),
             rate_per_s: total.achieved_per_s,
             p50_us: total.response.and_then(|r| r.p50_us),
@@ -91,7 +91,7 @@ impl FolderItem {
             server_cpu_us: total.server.and_then(|s| s.cpu_us_per_call),
             ..FolderItem::without_figures(id, FolderItemKind::Run, &h.name, h.started_at)
         }
-        .with_errors(total.ok, total.errors)
+        .with_error_share(total.ok, total.errors)
     }
 
     /// Creates the entry of a run without reading its intervals. The run must have ended, and have no objectives.
@@ -104,7 +104,7 @@ impl FolderItem {
             labels: run.labels.clone(),
             tool_version: run.tool_version.clone(),
             verdict: state_verdict(run.state, total.ok + total.errors),
-            stands: run.state == RunState::Complete,
+            has_valid_figures: run.state == RunState::Complete,
             is_closed: run.load_loop == Some(LoopKind::Closed),
             rate_per_s: total.achieved_per_s,
             p50_us: total.response.and_then(|r| r.p50_us),
@@ -113,7 +113,7 @@ impl FolderItem {
             server_cpu_us: total.server.and_then(|s| s.cpu_us_per_call),
             ..FolderItem::without_figures(id, FolderItemKind::Run, &run.name, run.started_at)
         }
-        .with_errors(total.ok, total.errors)
+        .with_error_share(total.ok, total.errors)
     }
 
     /// Creates the entry of a run of several lanes.
@@ -148,7 +148,7 @@ impl FolderItem {
             machine: Some(conditions.machine),
             labels: conditions.labels,
             tool_version: record.tool_version.clone(),
-            stands: record.finding.as_ref().is_some_and(|f| f.confirmed),
+            has_valid_figures: record.finding.as_ref().is_some_and(|f| f.confirmed),
             verdict,
             rate_per_s: line,
             ..FolderItem::without_figures(
@@ -196,7 +196,7 @@ impl FolderItem {
             labels: Labels::new(),
             tool_version: String::new(),
             verdict: ("", "–".to_owned()),
-            stands: false,
+            has_valid_figures: false,
             is_closed: false,
             rate_per_s: None,
             p50_us: None,
@@ -208,7 +208,7 @@ impl FolderItem {
         }
     }
 
-    fn with_errors(mut self, ok: u64, errors: u64) -> FolderItem {
+    fn with_error_share(mut self, ok: u64, errors: u64) -> FolderItem {
         let ended = ok + errors;
         if ended > 0 {
             self.errors_share = Some(errors as f64 / ended as f64);
@@ -218,7 +218,7 @@ impl FolderItem {
     }
 
     /// Returns the URL path of the measurement's page.
-    pub(crate) fn address(&self) -> String {
+    pub(crate) fn page_path(&self) -> String {
         format!("/runs/{}", self.id)
     }
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::chart::{AxisScale, PlotArea, px, x_axis, x_grid};
+use super::chart::{AxisScale, PlotArea, round_px, x_axis, x_grid};
 
 /// The height of a row, including its name.
 const ROW_HEIGHT: f64 = 44.0;
@@ -54,36 +54,36 @@ impl BarChart {
             top: 4.0,
             ..*frame
         };
-        let x = self.scale(&frame);
-        let marks = x.marks(frame.pick(9, 4), self.format_tick);
+        let x = self.axis_scale(&frame);
+        let marks = x.labelled_ticks(frame.pick_for_width(9, 4), self.format_tick);
         let words: Vec<&str> = self
             .rows
             .iter()
             .map(|row| row.text_alternative.as_str())
             .collect();
-        let zero = px(x.position(0.0));
+        let zero = round_px(x.position(0.0));
         frame.svg(
             &format!("{} {}", self.lead, words.join("; ")),
             &html! {
                 (x_grid(&frame, &marks))
                 @for (i, row) in self.rows.iter().enumerate() {
                     @let top = frame.top + ROW_HEIGHT * i as f64;
-                    text class="strong" x=(frame.left) y=(px(top + 15.0)) { (row.name) }
+                    text class="strong" x=(frame.left) y=(round_px(top + 15.0)) { (row.name) }
                     @for part in &row.segments { (part.draw(&x, top + 22.0)) }
                     @if let Some(ends) = row.interval {
-                        @let [low, high] = ends.map(|end| px(x.position(end)));
-                        @let (middle, upper) = (px(top + 27.5), px(top + 23.5));
+                        @let [low, high] = ends.map(|end| round_px(x.position(end)));
+                        @let (middle, upper) = (round_px(top + 27.5), round_px(top + 23.5));
                         path class="whisker" d={ "M" (low) " " (middle) "H" (high) "M" (low) " " (upper) "v8M" (high) " " (upper) "v8" } {}
                     }
                 }
-                path class="axis" d={ "M" (zero) " " (frame.top) "V" (px(frame.y_end())) } {}
+                path class="axis" d={ "M" (zero) " " (frame.top) "V" (round_px(frame.y_end())) } {}
                 (x_axis(&frame, &marks, &self.axis))
             },
         )
     }
 
     /// Returns an axis that includes zero, with some space beyond the ends that are not zero.
-    fn scale(&self, frame: &PlotArea) -> AxisScale {
+    fn axis_scale(&self, frame: &PlotArea) -> AxisScale {
         let parts = self.rows.iter().flat_map(|row| &row.segments);
         let ends = parts.flat_map(|part| [part.from, part.to]);
         let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
@@ -103,7 +103,7 @@ impl BarSegment {
         );
         html! {
             rect class={ "fill c" (self.colour % 6) } opacity=(if self.is_pale { "0.28" } else { "0.85" })
-                x=(px(from)) y=(px(y)) rx="2" width=(px((to - from).max(1.0))) height="11" { title { (self.title) } }
+                x=(round_px(from)) y=(round_px(y)) rx="2" width=(round_px((to - from).max(1.0))) height="11" { title { (self.title) } }
         }
     }
 }

@@ -43,7 +43,7 @@ impl PlotArea {
     }
 
     /// Returns `wide` on wide screens and `narrow` on narrow ones.
-    pub(super) fn pick<T>(&self, wide: T, narrow: T) -> T {
+    pub(super) fn pick_for_width<T>(&self, wide: T, narrow: T) -> T {
         if self.is_narrow() { narrow } else { wide }
     }
 
@@ -110,7 +110,11 @@ impl AxisScale {
     }
 
     /// Returns about `most` round values within the scale, formatted by `show`.
-    pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<AxisMark> {
+    pub(super) fn labelled_ticks(
+        &self,
+        most: usize,
+        show: impl Fn(f64) -> String,
+    ) -> Vec<AxisTick> {
         let ticks = self.ticks(most).into_iter();
         ticks
             .map(|value| (self.position(value), show(value)))
@@ -157,7 +161,7 @@ impl AxisScale {
 }
 
 /// The position of a value, and its label.
-pub(super) type AxisMark = (f64, String);
+pub(super) type AxisTick = (f64, String);
 
 /// Draws horizontal grid lines with their values at the left.
 pub(super) fn y_axis(
@@ -167,8 +171,8 @@ pub(super) fn y_axis(
     show: impl Fn(f64) -> String,
 ) -> Markup {
     html! {
-        @for (y, text) in scale.marks(most, show) {
-            @let y = px(y);
+        @for (y, text) in scale.labelled_ticks(most, show) {
+            @let y = round_px(y);
             path class="grid" d={ "M" (frame.left) " " (y) "H" (frame.x_end()) } {}
             text x=(frame.left - 8.0) y=(y) dy="0.35em" text-anchor="end" { (text) }
         }
@@ -176,22 +180,22 @@ pub(super) fn y_axis(
 }
 
 /// Draws vertical grid lines.
-pub(super) fn x_grid(frame: &PlotArea, marks: &[AxisMark]) -> Markup {
+pub(super) fn x_grid(frame: &PlotArea, marks: &[AxisTick]) -> Markup {
     html! {
-        @for (at, _) in marks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
+        @for (at, _) in marks { path class="grid" d={ "M" (round_px(*at)) " " (frame.top) "V" (round_px(frame.y_end())) } {} }
     }
 }
 
 /// Draws the values below the chart, and the title of the axis.
-pub(super) fn x_axis(frame: &PlotArea, ticks: &[AxisMark], title: &str) -> Markup {
+pub(super) fn x_axis(frame: &PlotArea, ticks: &[AxisTick], title: &str) -> Markup {
     let y = frame.y_end();
     html! {
-        path class="axis" d={ "M" (frame.left) " " (px(y)) "H" (frame.x_end()) } {}
+        path class="axis" d={ "M" (frame.left) " " (round_px(y)) "H" (frame.x_end()) } {}
         @for (x, text) in ticks {
-            path class="axis" d={ "M" (px(*x)) " " (px(y)) "v4" } {}
-            text x=(px(*x)) y=(px(y + 17.0)) text-anchor="middle" { (text) }
+            path class="axis" d={ "M" (round_px(*x)) " " (round_px(y)) "v4" } {}
+            text x=(round_px(*x)) y=(round_px(y + 17.0)) text-anchor="middle" { (text) }
         }
-        text x=(px(f64::midpoint(frame.left, frame.x_end()))) y=(px(y + 34.0)) text-anchor="middle" { (title) }
+        text x=(round_px(f64::midpoint(frame.left, frame.x_end()))) y=(round_px(y + 34.0)) text-anchor="middle" { (title) }
     }
 }
 
@@ -201,7 +205,7 @@ pub(super) fn format_tick(value: f64) -> String {
 }
 
 /// Formats a round time in µs on an axis, in few characters.
-pub(super) fn short_time(us: f64) -> String {
+pub(super) fn format_short_time(us: f64) -> String {
     let (value, unit) = match us {
         a if a < 999.5 => (us, "µs"),
         a if a < 999_500.0 => (us / 1e3, "ms"),
@@ -211,17 +215,17 @@ pub(super) fn short_time(us: f64) -> String {
 }
 
 /// Returns an SVG path through points.
-pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
+pub(super) fn svg_path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut d = String::new();
     for (x, y) in points {
         d += if d.is_empty() { "M" } else { "L" };
-        d += &format!("{} {}", px(x), px(y));
+        d += &format!("{} {}", round_px(x), round_px(y));
     }
     d
 }
 
 /// Rounds to a tenth of a pixel, which is finer than the eye can see.
-pub(super) fn px(value: f64) -> f64 {
+pub(super) fn round_px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 

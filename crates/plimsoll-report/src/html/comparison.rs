@@ -7,7 +7,9 @@ use plimsoll_model::runs::run::RunState;
 use super::RunView;
 use super::bars::{self, BarChart, BarSegment};
 use super::chart::{LegendKey, format_tick, legend};
-use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, page, section as part};
+use super::page::{
+    self, FigureCard, PageFacts, VerdictTone, chart_with_table, complete_page, section as part,
+};
 use super::spectrum::{self, SpectrumCalls};
 use super::tables;
 use crate::compare::{Comparison, ComparisonRow};
@@ -15,19 +17,19 @@ use crate::sections::table::TextTable;
 use crate::sections::totals;
 
 /// Returns the page that compares the runs `a` with the runs `b`.
-pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
+pub fn comparison_page(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
     let body = html! {
         (verdict(c))
-        (differences(c))
+        (difference_bars(c))
         (spectrum::section(&[merged_calls("A", a), merged_calls("B", b)]))
-        (part("The figures", &c.describe_method(), &html! { div.scroll { (table(c)) } }))
-        (plans(c))
-        (runs(a, b))
+        (part("The figures", &c.describe_method(), &html! { div.scroll { (differences_table(c)) } }))
+        (plan_differences_section(c))
+        (runs_section(a, b))
         @for (name, side) in [("A", a), ("B", b)] {
-            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, &crate::sections::facts::repeat_command("run", &first.run.dir))) }
+            @if let Some(first) = side.first() { (tables::plan_section(&first.run.plan, name, &crate::sections::facts::rerun_command("run", &first.run.dir))) }
         }
     };
-    page(&format!("{} against {}", c.a.name, c.b.name), &body)
+    complete_page(&format!("{} against {}", c.a.name, c.b.name), &body)
 }
 
 /// Merges the histograms of a group.
@@ -104,7 +106,7 @@ fn verdict(c: &Comparison) -> Markup {
 }
 
 /// Returns a bar for each metric's difference, in percent of A, with its interval.
-fn differences(c: &Comparison) -> Markup {
+fn difference_bars(c: &Comparison) -> Markup {
     let rows: Vec<&ComparisonRow> = c
         .rows
         .iter()
@@ -127,11 +129,14 @@ fn differences(c: &Comparison) -> Markup {
         axis: "per cent of A".to_owned(),
         format_tick: signed_percent,
         always_included: [-1.0, 1.0],
-        rows: rows.into_iter().map(bar).collect(),
+        rows: rows.into_iter().map(difference_bar).collect(),
     };
-    let picture = figure(bars.heights(), &legend(&entries), &table(c), |frame| {
-        bars.draw(frame)
-    });
+    let picture = chart_with_table(
+        bars.heights(),
+        &legend(&entries),
+        &differences_table(c),
+        |frame| bars.draw(frame),
+    );
     part(
         "What differs",
         "Change from A to B in per cent of A, with its 95 % interval where there are enough runs. Left: B is lower.",
@@ -139,7 +144,7 @@ fn differences(c: &Comparison) -> Markup {
     )
 }
 
-fn bar(row: &ComparisonRow) -> bars::BarRow {
+fn difference_bar(row: &ComparisonRow) -> bars::BarRow {
     let of_a = |value: f64| value / row.a * 100.0;
     let percent = row.percent().unwrap_or_default();
     let words = format!("{}: {percent} %, {}", row.metric, row.change_word());
@@ -149,7 +154,7 @@ fn bar(row: &ComparisonRow) -> bars::BarRow {
         segments: vec![BarSegment {
             from: 0.0,
             to: of_a(row.shift()),
-            colour: colour(row),
+            colour: bar_colour(row),
             is_pale: row.is_better().is_none(),
             title: words.clone(),
         }],
@@ -158,7 +163,7 @@ fn bar(row: &ComparisonRow) -> bars::BarRow {
     }
 }
 
-fn colour(row: &ComparisonRow) -> usize {
+fn bar_colour(row: &ComparisonRow) -> usize {
     match row.is_better() {
         Some(true) => 2,
         Some(false) => 4,
@@ -175,7 +180,7 @@ fn signed_percent(percent: f64) -> String {
     }
 }
 
-fn table(c: &Comparison) -> Markup {
+fn differences_table(c: &Comparison) -> Markup {
     let caption = format!("A: {}; B: {}", c.a.describe(), c.b.describe());
     let class = |n: usize| match c.rows[n].is_better() {
         Some(true) => Some("text met"),
@@ -185,7 +190,7 @@ fn table(c: &Comparison) -> Markup {
     tables::table_with_classes(&caption, &c.table(), class)
 }
 
-fn plans(c: &Comparison) -> Markup {
+fn plan_differences_section(c: &Comparison) -> Markup {
     let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "(not set)".to_owned());
     let rows = c.plan_differences.iter().map(|d| {
         let matters = if d.affects_measurement() {
@@ -199,8 +204,13 @@ fn plans(c: &Comparison) -> Markup {
     tables::table_section("Where the plans differ", "", &table)
 }
 
-fn runs(a: &[RunView], b: &[RunView]) -> Markup {
-    let head = [&["", "directory"], &totals::SUMMARY_FACTS[..], &["state"]].concat();
+fn runs_section(a: &[RunView], b: &[RunView]) -> Markup {
+    let head = [
+        &["", "directory"],
+        &totals::SUMMARY_HEADINGS[..],
+        &["state"],
+    ]
+    .concat();
     let sides = a.iter().map(|v| ("A", v)).chain(b.iter().map(|v| ("B", v)));
     let rows = sides.clone().map(|(name, RunView { run, .. })| {
         let names = vec![name.to_owned(), run.dir.display().to_string()];

@@ -8,15 +8,17 @@ use plimsoll_model::search::{SearchRecord, Trial, TrialVerdict};
 use plimsoll_model::spec;
 use plimsoll_model::statistics::rank::median_of_unsorted;
 
-use super::chart::{AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, y_axis};
-use super::page::{figure, section as part};
+use super::chart::{
+    AxisScale, LegendKey, PlotArea, format_short_time, legend, round_px, svg_path, x_axis, y_axis,
+};
+use super::page::{chart_with_table, section as part};
 use crate::quantity::{exact_rate, rate, time};
 use crate::search::trials_by_rate;
 
 pub(super) fn section(record: &SearchRecord) -> Markup {
     let points: Vec<(&Trial, f64)> = trials_by_rate(record)
         .into_iter()
-        .filter_map(|t| Some((t, latency(t)?)))
+        .filter_map(|t| Some((t, charted_latency_us(t)?)))
         .collect();
     if points.len() < 2 {
         return html! {};
@@ -27,7 +29,7 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
         ("generator-limited".to_owned(), 5, LegendKey::Ring),
         ("load line, with its bounds".to_owned(), 0, LegendKey::Line),
     ];
-    let picture = figure(
+    let picture = chart_with_table(
         [400.0, 330.0],
         &legend(&entries),
         &super::tables::trials_table(record),
@@ -39,7 +41,7 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
 /// Explains the chart's marks.
 fn explain_marks(record: &SearchRecord) -> String {
     let named = record.trials.iter().any(|t| t.limited_us.is_some());
-    let what = match objective(record).filter(|_| named) {
+    let what = match charted_objective(record).filter(|_| named) {
         Some(objective) => format!("what \"{}\" limits", objective.text),
         None => "the p99 of its response times".to_owned(),
     };
@@ -49,13 +51,13 @@ fn explain_marks(record: &SearchRecord) -> String {
 }
 
 /// Returns the time in µs that the objective limits, or else the highest percentile that the trial supports.
-fn latency(trial: &Trial) -> Option<f64> {
+fn charted_latency_us(trial: &Trial) -> Option<f64> {
     let known = trial.limited_us.or(trial.p99_us).or(trial.p50_us);
     known.filter(|us| *us > 0.0)
 }
 
 /// Returns the objective that limits the time shown by the marks.
-fn objective(record: &SearchRecord) -> Option<Objective> {
+fn charted_objective(record: &SearchRecord) -> Option<Objective> {
     let mut spec = spec::Spec::default();
     for text in &record.objectives {
         if let Some(at) = text.find(['<', '>']) {
@@ -69,7 +71,7 @@ fn objective(record: &SearchRecord) -> Option<Objective> {
 
 fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Markup {
     let finding = record.finding.as_ref();
-    let limit = objective(record).map(|o| o.limit / 1e3);
+    let limit = charted_objective(record).map(|o| o.limit / 1e3);
     let fastest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let slowest = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let most = points.iter().map(|p| p.0.rate_per_s).fold(0.0, f64::max);
@@ -77,7 +79,7 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
     let low = limit.map_or(fastest, |l| l.min(fastest));
     let high = limit.map_or(slowest, |l| l.max(slowest));
     let y = AxisScale::log(low / 1.3, high * 1.3, frame.y_end(), frame.top);
-    let rates = x.marks(frame.pick(9, 4), rate);
+    let rates = x.labelled_ticks(frame.pick_for_width(9, 4), rate);
     let label = finding.and_then(|f| f.line_per_s).map_or_else(
         || "Latency against rate. No load line was found.".to_owned(),
         |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", exact_rate(line)),
@@ -85,17 +87,17 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
     frame.svg(
         &label,
         &html! {
-            (y_axis(frame, &y, 7, short_time))
+            (y_axis(frame, &y, 7, format_short_time))
             @if let Some(limit) = limit {
-                @let at = px(y.position(limit));
+                @let at = round_px(y.position(limit));
                 path class="line dash stroke c4" d={ "M" (frame.left) " " (at) "H" (frame.x_end()) } {}
                 text x=(frame.left + 6.0) y=(at - 6.0) { "objective " (time(limit)) }
             }
             @if let Some(f) = finding { (draw_load_line(frame, &x, f)) }
-            path class="line stroke c5" opacity="0.55" d=(path(medians(points).into_iter().map(|(r, us)| (x.position(r), y.position(us))))) {}
+            path class="line stroke c5" opacity="0.55" d=(svg_path(median_latency_by_rate(points).into_iter().map(|(r, us)| (x.position(r), y.position(us))))) {}
             @for (trial, us) in points { (draw_mark(trial, x.position(trial.rate_per_s), y.position(*us))) }
             @if let Some(knee) = finding.and_then(|f| f.knee) {
-                @let (kx, ky) = (px(x.position(knee.rate_per_s)), px(y.position(knee.p99_us)));
+                @let (kx, ky) = (round_px(x.position(knee.rate_per_s)), round_px(y.position(knee.p99_us)));
                 circle class="stroke c3" cx=(kx) cy=(ky) r="9" fill="none" stroke-width="2" {}
                 text class="strong" x=(kx - 14.0) y=(ky - 6.0) text-anchor="end" { "knee" }
             }
@@ -113,22 +115,22 @@ fn draw_load_line(
     let Some(at) = finding.line_per_s else {
         return html! {};
     };
-    let here = px(x.position(at));
+    let here = round_px(x.position(at));
     // The label is placed on the side that has more space.
     let left = here > f64::midpoint(frame.left, frame.x_end());
     html! {
         @if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
-            rect class="fill c0 band" x=(px(x.position(low))) y=(frame.top)
-                width=(px((x.position(high) - x.position(low)).max(2.0))) height=(px(frame.y_end() - frame.top)) {}
+            rect class="fill c0 band" x=(round_px(x.position(low))) y=(frame.top)
+                width=(round_px((x.position(high) - x.position(low)).max(2.0))) height=(round_px(frame.y_end() - frame.top)) {}
         }
-        path class="line stroke c0" d={ "M" (here) " " (frame.top) "V" (px(frame.y_end())) } {}
+        path class="line stroke c0" d={ "M" (here) " " (frame.top) "V" (round_px(frame.y_end())) } {}
         text class="strong" x=(if left { here - 9.0 } else { here + 9.0 }) y=(frame.top + 14.0)
             text-anchor=(if left { "end" } else { "start" }) { (rate(at)) }
     }
 }
 
 fn draw_mark(trial: &Trial, x: f64, y: f64) -> Markup {
-    let (x, y) = (px(x), px(y));
+    let (x, y) = (round_px(x), round_px(y));
     let title = format!(
         "{}: {}",
         exact_rate(trial.rate_per_s),
@@ -144,7 +146,7 @@ fn draw_mark(trial: &Trial, x: f64, y: f64) -> Markup {
 }
 
 /// Returns the median latency at each rate.
-fn medians(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
+fn median_latency_by_rate(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, Vec<f64>)> = Vec::new();
     for (trial, us) in points {
         if matches!(trial.verdict, TrialVerdict::GeneratorLimited { .. }) {

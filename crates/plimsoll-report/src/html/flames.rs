@@ -15,8 +15,8 @@ use super::RunView;
 use super::page::section;
 use super::tables;
 use crate::sections::profile::{
-    DIFFERENCES_NOTE, LadderProfiles, MAX_PAGE_FUNCTIONS, SHARES_NOTE, format_samples, functions,
-    heading, measured_us, rung_facts, sampling_facts,
+    DIFFERENCES_NOTE, LadderProfiles, MAX_PAGE_FUNCTIONS, SHARES_NOTE, format_samples,
+    function_table, heading, measured_cpu_us, rung_facts, sampling_facts,
 };
 use crate::sections::table::TextTable;
 
@@ -45,11 +45,11 @@ fn run_section(view: &RunView) -> Markup {
     };
     html! {
         @for (end, stacks) in &profile.stacks {
-            @let told = profile.record.ends.get(end).map(|record| sampling_facts(&profile.record, record, measured_us(&view.run, *end)));
+            @let told = profile.record.ends.get(end).map(|record| sampling_facts(&profile.record, record, measured_cpu_us(&view.run, *end)));
             @let title = view.with_run_name(&heading(*end));
             (section(&title, "Width is CPU time, and above each function is what it called. A tooltip has the whole name.", &html! {
-                (graph(stacks))
-                (table(stacks))
+                (profile_graph(stacks))
+                (profile_table(stacks))
                 ul.sentences { @for fact in told.iter().flatten() { li { (fact) } } li { (SHARES_NOTE) } }
             }))
         }
@@ -73,7 +73,7 @@ pub(super) fn ladder_sections(record: &LadderRecord, dir: &Path) -> Markup {
                 format!("Width is the share of samples of “{}”: the CPU time of a call is not known. Red functions have a larger share themselves than in “{first}”, blue ones a smaller one.", compared.name)
             };
             (section(&title, &lead, &html! {
-                (flame_graph(&compared.folded(), compared.unit(), "differential flame graph"))
+                (flame_graph(&compared.folded_lines(), compared.unit(), "differential flame graph"))
                 (functions_table(&compared.table(first, MAX_PAGE_FUNCTIONS)))
             }))
         }
@@ -82,8 +82,8 @@ pub(super) fn ladder_sections(record: &LadderRecord, dir: &Path) -> Markup {
                 @for (end, stacks) in &profile.stacks {
                     details {
                         summary { (rung.name) ", " (end.words()) ": " (format_samples(stacks)) }
-                        (graph(stacks))
-                        (table(stacks))
+                        (profile_graph(stacks))
+                        (profile_table(stacks))
                     }
                 }
             }
@@ -106,7 +106,7 @@ fn unreadable_section(problem: &str) -> Markup {
     )
 }
 
-fn graph(stacks: &FoldedStacks) -> Markup {
+fn profile_graph(stacks: &FoldedStacks) -> Markup {
     let lines: Vec<String> = stacks
         .iter()
         .map(|(stack, samples)| format!("{stack} {samples}"))
@@ -114,8 +114,8 @@ fn graph(stacks: &FoldedStacks) -> Markup {
     flame_graph(&lines, "samples", "flame graph")
 }
 
-fn table(stacks: &FoldedStacks) -> Markup {
-    functions_table(&functions(stacks, MAX_PAGE_FUNCTIONS))
+fn profile_table(stacks: &FoldedStacks) -> Markup {
+    functions_table(&function_table(stacks, MAX_PAGE_FUNCTIONS))
 }
 
 /// Returns a table whose first column has names of any length.
@@ -139,7 +139,7 @@ fn flame_graph(folded: &[String], unit: &str, label: &str) -> Markup {
     let is_drawn = flamegraph::from_lines(&mut options, lines, &mut document).is_ok();
     // Frames that are equal in both profiles are drawn in a colour of the page.
     let document = String::from_utf8_lossy(&document).replace(UNCHANGED_FILL, "class=\"same\"");
-    match frames(&document).filter(|_| is_drawn) {
+    match extract_frames(&document).filter(|_| is_drawn) {
         None => html! { p { "There are no samples to draw." } },
         Some((frames, top, height)) => html! {
             div.scroll {
@@ -152,7 +152,7 @@ fn flame_graph(folded: &[String], unit: &str, label: &str) -> Markup {
 }
 
 /// Returns the frames of inferno's document, their top position, and their height.
-fn frames(document: &str) -> Option<(&str, usize, usize)> {
+fn extract_frames(document: &str) -> Option<(&str, usize, usize)> {
     let (_, rest) = document.split_once("<svg id=\"frames\"")?;
     let (_, rest) = rest.split_once('>')?;
     let (frames, _) = rest.split_once("</svg>")?;
@@ -177,7 +177,7 @@ mod tests {
             4,
         );
         stacks.add("t;main;onload=x", 2);
-        let page = graph(&stacks).into_string();
+        let page = profile_graph(&stacks).into_string();
         assert!(!page.contains("<script"), "{page}");
         assert_eq!(page.matches("</svg>").count(), 2, "{page}");
         assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
@@ -189,7 +189,7 @@ mod tests {
         let mut stacks = FoldedStacks::default();
         stacks.add("t;main;hot", 3);
         stacks.add("t;main;cold", 1);
-        let page = graph(&stacks).into_string();
+        let page = profile_graph(&stacks).into_string();
         assert!(
             page.contains("<title>hot (3 samples, 75.00%)</title>"),
             "{page}"
@@ -203,7 +203,7 @@ mod tests {
             "{page}"
         );
         assert!(
-            graph(&FoldedStacks::default())
+            profile_graph(&FoldedStacks::default())
                 .into_string()
                 .contains("no samples")
         );

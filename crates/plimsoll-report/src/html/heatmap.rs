@@ -6,9 +6,10 @@ use plimsoll_model::statistics::quantile::quantile;
 
 use super::RunView;
 use super::chart::{
-    AxisScale, LegendKey, PlotArea, format_tick, legend, path, px, short_time, x_axis, y_axis,
+    AxisScale, LegendKey, PlotArea, format_short_time, format_tick, legend, round_px, svg_path,
+    x_axis, y_axis,
 };
-use super::page::{figure, section as part};
+use super::page::{chart_with_table, section as part};
 use super::tables;
 use super::timeline::TimelineColumn;
 use crate::quantity::{count, or_dash, rate, time};
@@ -22,7 +23,7 @@ pub(super) fn section(view: &RunView) -> Markup {
     if whole.len() < 2 {
         return html! {};
     }
-    let warmup_s = view.run.header.warmup().as_secs_f64();
+    let warmup_s = view.run.header.warmup_length().as_secs_f64();
     let mut entries = vec![
         (
             "calls by response time (stronger: more)".to_owned(),
@@ -41,10 +42,10 @@ pub(super) fn section(view: &RunView) -> Markup {
         label.zoom { input type="checkbox"; " stretch the time axis" }
     };
     let figures = table(&view.timeline.columns(60));
-    let picture = figure([430.0, 390.0], &above, &figures, |frame| {
+    let picture = chart_with_table([430.0, 390.0], &above, &figures, |frame| {
         // If there are more intervals than columns, neighbouring intervals are merged.
-        let columns = view.timeline.columns(frame.pick(150, 60));
-        html! { div.scroll { (draw(frame, &columns, frame.pick(36, 26), warmup_s)) } }
+        let columns = view.timeline.columns(frame.pick_for_width(150, 60));
+        html! { div.scroll { (draw(frame, &columns, frame.pick_for_width(36, 26), warmup_s)) } }
     });
     let heading = if view.is_one_of_several {
         format!("Over time: {}", view.run.header.name)
@@ -65,9 +66,9 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
     let heat_end = frame.y_end() - RATES_HEIGHT - 14.0;
     let measured = || columns.iter().filter_map(|c| c.response.histogram());
     let low = measured()
-        .map(|h| us(h.min()))
+        .map(|h| ns_to_us(h.min()))
         .fold(f64::INFINITY, f64::min);
-    let high = measured().map(|h| us(h.max())).fold(0.0, f64::max);
+    let high = measured().map(|h| ns_to_us(h.max())).fold(0.0, f64::max);
     let y = AxisScale::log(low.min(high.max(1.0)), high.max(1.0), heat_end, frame.top);
     let most_rate = columns
         .iter()
@@ -76,10 +77,10 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
         .fold(1.0, f64::max);
     let r = AxisScale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
     let most_errors = columns.iter().map(|c| c.errors).max().unwrap_or(0);
-    let seconds = x.marks(frame.pick(10, 5), |s| s.to_string());
+    let seconds = x.labelled_ticks(frame.pick_for_width(10, 5), |s| s.to_string());
     // The last column may be too short for a meaningful rate.
     let rates = |of: fn(&TimelineColumn) -> u64| {
-        path(
+        svg_path(
             columns
                 .iter()
                 .filter(|c| c.to_s - c.from_s > 0.3)
@@ -99,18 +100,18 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
         &label,
         &html! {
             @if warmup_s > 0.0 {
-                @let wide = px(x.position(warmup_s) - frame.left);
-                rect class="fill c5 band" x=(frame.left) y=(frame.top) width=(wide) height=(px(frame.y_end() - frame.top)) {}
-                @if wide > 60.0 { text x=(px(frame.left + wide / 2.0)) y=(px(heat_end + 10.0)) text-anchor="middle" { "warm-up" } }
+                @let wide = round_px(x.position(warmup_s) - frame.left);
+                rect class="fill c5 band" x=(frame.left) y=(frame.top) width=(wide) height=(round_px(frame.y_end() - frame.top)) {}
+                @if wide > 60.0 { text x=(round_px(frame.left + wide / 2.0)) y=(round_px(heat_end + 10.0)) text-anchor="middle" { "warm-up" } }
             }
-            (y_axis(frame, &y, 7, short_time))
+            (y_axis(frame, &y, 7, format_short_time))
             @for column in columns { (heat_column(&x, &y, column, rows, frame.top, heat_end)) }
-            (y_axis(frame, &r, 3, short_rate))
+            (y_axis(frame, &r, 3, format_short_rate))
             @if most_errors > 0 {
                 @for column in columns.iter().filter(|c| c.errors > 0) {
                     @let height = (column.errors as f64 / most_errors as f64 * RATES_HEIGHT * 0.6).max(3.0);
-                    rect class="fill c4" opacity="0.75" x=(px(x.position(column.from_s))) y=(px(frame.y_end() - height))
-                        width=(px((x.position(column.to_s) - x.position(column.from_s)).max(1.5))) height=(px(height)) {
+                    rect class="fill c4" opacity="0.75" x=(round_px(x.position(column.from_s))) y=(round_px(frame.y_end() - height))
+                        width=(round_px((x.position(column.to_s) - x.position(column.from_s)).max(1.5))) height=(round_px(height)) {
                         title { (count(column.errors)) " errors at " (format!("{:.0}", column.from_s)) " s" }
                     }
                 }
@@ -126,7 +127,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
 /// Draws a column's hover area with its figures.
 fn hover_area(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
     let from = x.position(column.from_s);
-    let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
+    let spread = |p: f64| Some(ns_to_us(quantile(column.response.histogram()?, p)?));
     let mut text = format!(
         "{:.0}–{:.0} s: {} scheduled, {} ended, {} errors",
         column.from_s,
@@ -141,11 +142,11 @@ fn hover_area(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Marku
         }
     }
     if let Some(h) = column.response.histogram() {
-        text += &format!(", max {}", time(us(h.max())));
+        text += &format!(", max {}", time(ns_to_us(h.max())));
     }
     html! {
-        rect class="hover" x=(px(from)) y=(frame.top) width=(px(x.position(column.to_s) - from))
-            height=(px(frame.y_end() - frame.top)) { title { (text) } }
+        rect class="hover" x=(round_px(from)) y=(frame.top) width=(round_px(x.position(column.to_s) - from))
+            height=(round_px(frame.y_end() - frame.top)) { title { (text) } }
     }
 }
 
@@ -174,18 +175,18 @@ fn heat_column(
         @for (row, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
             // The shade is logarithmic, so that one slow call among thousands is visible.
             @let depth = 0.14 + 0.86 * (1.0 + *n as f64).ln() / (1.0 + most).ln();
-            rect class="fill c0" x=(px(from)) y=(px(bottom - (row + 1) as f64 * height))
-                width=(px(to - from + 0.2)) height=(px(height + 0.2)) opacity=(format!("{depth:.2}")) {}
+            rect class="fill c0" x=(round_px(from)) y=(round_px(bottom - (row + 1) as f64 * height))
+                width=(round_px(to - from + 0.2)) height=(round_px(height + 0.2)) opacity=(format!("{depth:.2}")) {}
         }
     }
 }
 
-fn us(ns: u64) -> f64 {
+fn ns_to_us(ns: u64) -> f64 {
     ns.max(1) as f64 / 1e3
 }
 
 /// Formats a rate in few characters.
-fn short_rate(per_s: f64) -> String {
+fn format_short_rate(per_s: f64) -> String {
     match per_s {
         r if r >= 1e6 => format!("{}M/s", format_tick(r / 1e6)),
         r if r >= 1e4 => format!("{}k/s", format_tick(r / 1e3)),

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll_model::comparisons::ladder::LadderRecord;
-use plimsoll_model::runs::run::{CommonConditions, Run, Timestamp, version_name};
+use plimsoll_model::runs::run::{CommonConditions, Run, Timestamp, format_version};
 
 use super::chart::PlotArea;
 use crate::sections::facts;
@@ -27,7 +27,7 @@ impl VerdictTone {
     }
 
     /// Returns the symbol of the tone, so that colour is not the only indication.
-    fn sign(self) -> &'static str {
+    fn symbol(self) -> &'static str {
         match self {
             VerdictTone::Good => "✓",
             VerdictTone::Bad => "✕",
@@ -66,14 +66,18 @@ impl PageFacts {
     pub(super) fn from_run(run: &Run) -> PageFacts {
         let h = &run.header;
         let how = facts::describe_setup(h);
-        let version = h.tls.as_ref().map(|tls| version_name(&tls.version));
+        let version = h.tls.as_ref().map(|tls| format_version(&tls.version));
         let mut made = vec![("began", facts::format_time(h.started_at))];
         if !how.is_empty() {
             made.push(("load", how.join(", ")));
         }
         made.extend(version.map(|version| ("negotiated", version)));
-        made.push(("labels", facts::labels(&h.labels)));
-        made.extend(h.machine.as_ref().map(|m| ("machine", facts::machine(m))));
+        made.push(("labels", facts::format_labels(&h.labels)));
+        made.extend(
+            h.machine
+                .as_ref()
+                .map(|m| ("machine", facts::describe_machine(m))),
+        );
         made.push(("measured by", format!("plimsoll {}", h.tool_version)));
         made.retain(|(_, text)| !text.is_empty());
         PageFacts {
@@ -104,9 +108,9 @@ impl PageFacts {
         if let Some(c) = conditions {
             let load = facts::describe_arrivals(c.load_loop, c.arrivals.as_deref(), c.clients);
             made.extend(load.map(|load| ("load", load)));
-            let labels = facts::labels(&c.labels);
+            let labels = facts::format_labels(&c.labels);
             made.extend((!labels.is_empty()).then_some(("labels", labels)));
-            made.push(("machine", facts::machine(&c.machine)));
+            made.push(("machine", facts::describe_machine(&c.machine)));
         }
         made.push(("measured by", format!("plimsoll {tool_version}")));
         PageFacts {
@@ -127,7 +131,7 @@ pub(super) fn verdict(
 ) -> Markup {
     html! {
         section class={ "verdict " (tone.class()) } {
-            p.badge { span.sign aria-hidden="true" { (tone.sign()) } " " (label) }
+            p.badge { span.sign aria-hidden="true" { (tone.symbol()) } " " (label) }
             h1 { (heading) }
             @if let Some(target) = &facts.target { p.target { (target) } }
             @if !facts.conditions.is_empty() {
@@ -160,7 +164,7 @@ pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
 }
 
 /// Returns a chart with these heights for wide and for narrow screens, and its figures in a table below it.
-pub(super) fn figure(
+pub(super) fn chart_with_table(
     heights: [f64; 2],
     legend: &Markup,
     table: &Markup,
@@ -181,7 +185,7 @@ pub(super) fn figure(
 }
 
 /// Returns the complete document.
-pub(super) fn page(title: &str, body: &Markup) -> String {
+pub(super) fn complete_page(title: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {

@@ -8,8 +8,8 @@ use plimsoll_model::runs::run::summary::PhasesSummary;
 
 use super::RunView;
 use super::bars::{BarChart, BarRow, BarSegment};
-use super::chart::{LegendKey, legend, short_time};
-use super::page::{figure, section as part};
+use super::chart::{LegendKey, format_short_time, legend};
+use super::page::{chart_with_table, section as part};
 use super::tables::times_table;
 use crate::quantity::time;
 
@@ -50,7 +50,7 @@ impl PhaseMeans {
         })
     }
 
-    fn row(&self) -> BarRow {
+    fn bar_row(&self) -> BarRow {
         let mut parts: Vec<BarSegment> = Vec::new();
         for (colour, (phase, mean)) in PHASE_NAMES.iter().zip(self.means).enumerate() {
             let from = parts.last().map_or(0.0, |before| before.to);
@@ -105,12 +105,12 @@ pub(super) fn section(views: &[RunView]) -> Markup {
     let bars = BarChart {
         lead: "The phases of connections, means.".to_owned(),
         axis: "mean time".to_owned(),
-        format_tick: short_time,
+        format_tick: format_short_time,
         always_included: [0.0, 1.0],
-        rows: bars.iter().map(PhaseMeans::row).collect(),
+        rows: bars.iter().map(PhaseMeans::bar_row).collect(),
     };
     let figures = times_table("The phases of connections", &rows);
-    let picture = figure(bars.heights(), &legend(&entries), &figures, |frame| {
+    let picture = chart_with_table(bars.heights(), &legend(&entries), &figures, |frame| {
         bars.draw(frame)
     });
     part(

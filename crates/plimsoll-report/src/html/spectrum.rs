@@ -7,9 +7,10 @@ use plimsoll_model::statistics::quantile::is_supported;
 
 use super::RunView;
 use super::chart::{
-    AxisMark, AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, x_grid, y_axis,
+    AxisScale, AxisTick, LegendKey, PlotArea, format_short_time, legend, round_px, svg_path,
+    x_axis, x_grid, y_axis,
 };
-use super::page::figure;
+use super::page::chart_with_table;
 use super::tables;
 use crate::quantity::{or_dash, time};
 use crate::sections::table::TextTable;
@@ -54,8 +55,18 @@ pub(super) fn section(all: &[SpectrumCalls]) -> Markup {
         };
         // Each run has a colour; a single run has a colour for each kind of time.
         let service = if several { i } else { 1 };
-        lines.extend(line(name("response time"), i, false, &record.response));
-        lines.extend(line(name("service time"), service, true, &record.service));
+        lines.extend(spectrum_line(
+            name("response time"),
+            i,
+            false,
+            &record.response,
+        ));
+        lines.extend(spectrum_line(
+            name("service time"),
+            service,
+            true,
+            &record.service,
+        ));
     }
     if lines.is_empty() {
         return html! {};
@@ -71,7 +82,7 @@ pub(super) fn section(all: &[SpectrumCalls]) -> Markup {
             (l.name.clone(), l.colour, key)
         })
         .collect();
-    let picture = figure([380.0, 290.0], &legend(&entries), &table(&lines), |frame| {
+    let picture = chart_with_table([380.0, 290.0], &legend(&entries), &table(&lines), |frame| {
         draw(frame, &lines)
     });
     super::page::section(
@@ -81,7 +92,12 @@ pub(super) fn section(all: &[SpectrumCalls]) -> Markup {
     )
 }
 
-fn line(name: String, colour: usize, dashed: bool, times: &TimeHistogram) -> Option<SpectrumLine> {
+fn spectrum_line(
+    name: String,
+    colour: usize,
+    dashed: bool,
+    times: &TimeHistogram,
+) -> Option<SpectrumLine> {
     let h = times.histogram()?;
     let mut points = Vec::new();
     for i in 0..=(6 * POINTS_PER_DECADE) {
@@ -118,7 +134,7 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
     let right = all().map(|p| p.0).fold(1.0, f64::max);
     let x = AxisScale::linear(0.0, right, frame.left, frame.x_end());
     let y = AxisScale::log(low, high, frame.y_end(), frame.top);
-    let marks: Vec<AxisMark> = PERCENTILE_MARKS
+    let marks: Vec<AxisTick> = PERCENTILE_MARKS
         .iter()
         .filter(|(at, _)| *at <= right + 1e-9)
         .filter(|(at, _)| !frame.is_narrow() || *at != 0.0)
@@ -132,31 +148,31 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
     frame.svg(
         &format!("Latency by percentile: {slowest}. The figures are in the table below."),
         &html! {
-            (y_axis(frame, &y, 8, short_time))
+            (y_axis(frame, &y, 8, format_short_time))
             (x_grid(frame, &marks))
             (x_axis(frame, &marks, "share of calls that were at least as fast"))
             @for line in lines {
                 path class={ "line stroke c" (line.colour % 6) @if line.is_dashed { " dash" } }
-                    d=(path(line.points.iter().map(|(px, py)| (x.position(*px), y.position(*py))))) {}
+                    d=(svg_path(line.points.iter().map(|(px, py)| (x.position(*px), y.position(*py))))) {}
             }
-            @for line in lines { (hover(line, &x, &y)) }
+            @for line in lines { (draw_hover_areas(line, &x, &y)) }
         },
     )
 }
 
 /// Draws hover areas that show the values of every other point.
-fn hover(line: &SpectrumLine, x: &AxisScale, y: &AxisScale) -> Markup {
+fn draw_hover_areas(line: &SpectrumLine, x: &AxisScale, y: &AxisScale) -> Markup {
     html! {
         @for (at, us) in line.points.iter().step_by(2) {
-            circle class={ "hover c" (line.colour % 6) } cx=(px(x.position(*at))) cy=(px(y.position(*us))) r="5" {
-                title { (line.name) ", " (percent(*at)) ": " (time(*us)) }
+            circle class={ "hover c" (line.colour % 6) } cx=(round_px(x.position(*at))) cy=(round_px(y.position(*us))) r="5" {
+                title { (line.name) ", " (format_percentile_label(*at)) ": " (time(*us)) }
             }
         }
     }
 }
 
 /// Formats the percentile at a position on the scale, with as many nines as needed.
-fn percent(at: f64) -> String {
+fn format_percentile_label(at: f64) -> String {
     let percent = 100.0 * (1.0 - 10_f64.powf(-at));
     let digits = (at.ceil() as usize).saturating_sub(2);
     format!("{percent:.digits$} %")

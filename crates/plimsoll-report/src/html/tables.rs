@@ -8,12 +8,12 @@ use super::RunView;
 use super::page::section;
 use crate::quantity::{bytes, count, or_dash};
 use crate::search::{self as found, trials_by_rate};
-use crate::sections::measures::{CountFact, table as times_of};
+use crate::sections::protocol_measures::{CountFact, table as percentile_values};
 use crate::sections::rotation::sentence;
 use crate::sections::table::TextTable;
 use crate::{
-    sections::addresses, sections::ends, sections::errors, sections::shards, sections::slowest,
-    sections::steps, sections::times, sections::totals,
+    sections::addresses, sections::end_resources, sections::errors, sections::shards,
+    sections::slowest, sections::steps, sections::times, sections::totals,
 };
 
 /// Returns a table; the first cell of a row is its heading.
@@ -68,7 +68,7 @@ pub(super) fn text_list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bo
 }
 
 pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
-    let times = times_of("", rows.iter().cloned());
+    let times = percentile_values("", rows.iter().cloned());
     html! { div.scroll { (table(caption, &times)) } }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn merged_times<'a, const N: usize>(
 }
 
 /// Returns the section about the times of calls and the lateness of the generator.
-pub(super) fn latency(views: &[RunView]) -> Markup {
+pub(super) fn latency_section(views: &[RunView]) -> Markup {
     let rows = merged_times(views, |total| {
         [
             ("response time", total.response),
@@ -124,14 +124,14 @@ pub(super) fn latency(views: &[RunView]) -> Markup {
         named.collect::<Vec<_>>()
     };
     let notes: Vec<String> = views.iter().flat_map(of).collect();
-    let sampled = merged_table(views, times::sampling);
+    let sampled = merged_table(views, times::confidence_table);
     let sampled_notes = views.iter().filter_map(|view| {
-        let note = times::sampling_note(&view.run)?;
+        let note = times::confidence_note(&view.run)?;
         Some(view.with_run_name(&note))
     });
     let sampled_notes: Vec<String> = sampled_notes.collect();
     let content = html! {
-        (wide_table(&times_of("", rows)))
+        (wide_table(&percentile_values("", rows)))
         (note_list(&notes))
         @if !sampled.rows.is_empty() { (wide_table(&sampled)) (note_list(&sampled_notes)) }
     };
@@ -139,13 +139,13 @@ pub(super) fn latency(views: &[RunView]) -> Markup {
 }
 
 /// Returns the section about failures of calls and connections, with their details.
-pub(super) fn errors(views: &[RunView]) -> Markup {
+pub(super) fn errors_section(views: &[RunView]) -> Markup {
     let given_up = "Calls that were cut off by the end of the run, or that the generator had no time to send: they are neither errors nor in any percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
-        (section_with_notes("Errors", "", views, errors::calls, errors::error_messages))
+        (section_with_notes("Errors", "", views, errors::call_errors, errors::error_messages))
         (section_with_notes("Abandoned", given_up, views, errors::abandoned_calls, errors::error_messages))
-        (section_with_notes("Connections that failed", connections, views, errors::connections, errors::error_messages))
+        (section_with_notes("Connections that failed", connections, views, errors::connection_errors, errors::error_messages))
     }
 }
 
@@ -177,9 +177,9 @@ fn note_list(all: &[String]) -> Markup {
 }
 
 /// Returns the section with the counts of calls, messages and connections.
-pub(super) fn totals(views: &[RunView]) -> Markup {
+pub(super) fn totals_section(views: &[RunView]) -> Markup {
     let of = |view: &RunView| {
-        let facts = totals::facts(&view.run).into_iter();
+        let facts = totals::total_facts(&view.run).into_iter();
         let named = facts.map(|fact| (view.with_run_name(fact.name), fact));
         named.collect::<Vec<_>>()
     };
@@ -190,11 +190,11 @@ pub(super) fn totals(views: &[RunView]) -> Markup {
 /// Returns a table of named facts.
 pub(super) fn facts_table(facts: &[(String, CountFact)]) -> Markup {
     let rows = facts.iter();
-    text_list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
+    text_list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_problem)))
 }
 
 /// Returns the section with the parameters that TLS handshakes negotiated.
-pub(super) fn handshakes(views: &[RunView]) -> Markup {
+pub(super) fn handshakes_section(views: &[RunView]) -> Markup {
     let head = [
         "version",
         "connections",
@@ -247,19 +247,19 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
 }
 
 /// Returns the section with the figures of each step of a journey (the requests that a user makes in sequence).
-pub(super) fn steps(views: &[RunView]) -> Markup {
+pub(super) fn steps_section(views: &[RunView]) -> Markup {
     let lead = "Response times of calls that ended ok. A journey's first step is due when its user arrives, each further one at the end of the step before plus its pause.";
     table_section("Steps", lead, &merged_table(views, steps::table))
 }
 
 /// Returns the section with the counts of calls and connections at each address of the target's name.
-pub(super) fn addresses(views: &[RunView]) -> Markup {
+pub(super) fn addresses_section(views: &[RunView]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
     table_section("Addresses", lead, &merged_table(views, addresses::table))
 }
 
 /// Returns the section with the figures of each shard of a run on several machines.
-pub(super) fn shards(views: &[RunView]) -> Markup {
+pub(super) fn shards_section(views: &[RunView]) -> Markup {
     let rows = merged_table(views, shards::table);
     if rows.rows.is_empty() {
         return html! {};
@@ -274,27 +274,31 @@ pub(super) fn shards(views: &[RunView]) -> Markup {
 }
 
 /// Returns the section with the slowest calls and their trace ids.
-pub(super) fn slowest(views: &[RunView]) -> Markup {
+pub(super) fn slowest_calls_section(views: &[RunView]) -> Markup {
     let lead = "Response times, and when calls were scheduled in the run. The requests carried these trace ids: the server's traces show what took so long.";
     table_section("Slowest calls", lead, &merged_table(views, slowest::table))
 }
 
 /// Returns the section with the CPU time and memory of client and server.
-pub(super) fn ends(views: &[RunView]) -> Markup {
+pub(super) fn resources_section(views: &[RunView]) -> Markup {
     let lead = "What client and server used while the calls ran; memory, open files and threads at their peak.";
-    section_with_notes("Client and server", lead, views, ends::table, |run, _| {
-        ends::notes(run)
-    })
+    section_with_notes(
+        "Client and server",
+        lead,
+        views,
+        end_resources::table,
+        |run, _| end_resources::notes(run),
+    )
 }
 
 /// Returns the section about the generator's health.
-pub(super) fn health(views: &[RunView]) -> Markup {
+pub(super) fn health_section(views: &[RunView]) -> Markup {
     let rows = merged_times(views, |total| {
         [("generator delay", total.pacing), ("send delay", total.lag)]
     });
     let checks: Vec<String> = views
         .iter()
-        .map(|view| view.with_run_name(&totals::check(&view.run).text))
+        .map(|view| view.with_run_name(&totals::count_check_fact(&view.run).text))
         .collect();
     let busiest = views.iter().map(|view| {
         view.with_run_name(&format!(
@@ -325,7 +329,7 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
 }
 
 /// Returns the section with the goal of a search and its trials.
-pub(super) fn trials(record: &SearchRecord) -> Markup {
+pub(super) fn trials_section(record: &SearchRecord) -> Markup {
     let g = &record.goal;
     let rows = [
         ("objectives", record.objectives.join(", ")),
@@ -369,7 +373,7 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
 }
 
 /// Returns the section with the plan and the command that repeats the measurement.
-pub(super) fn plan(text: &str, name: &str, again: &str) -> Markup {
+pub(super) fn plan_section(text: &str, name: &str, again: &str) -> Markup {
     if text.trim().is_empty() {
         return html! {};
     }

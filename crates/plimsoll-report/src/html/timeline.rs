@@ -29,7 +29,7 @@ impl TimelineColumn {
         };
         for (_, record) in &interval.stages {
             column.due += record.due;
-            column.ended += record.ended();
+            column.ended += record.ended_calls();
             column.errors += record.errors();
             column.response.merge(&record.response);
         }

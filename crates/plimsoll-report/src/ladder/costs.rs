@@ -6,7 +6,7 @@ use plimsoll_model::statistics::paired::PairedDifference;
 use crate::quantity::{signed_value, time};
 
 /// Returns a quotable sentence for each rung about the costs that it adds to the first one. The number after "±" is
-/// half the width of the interval. A difference that is not significant is given as its upper bound.
+/// the distance to the farther bound of the interval. A difference that is not significant is given as its upper bound.
 pub fn cost_sentences(ladder: &LadderRecord) -> Vec<String> {
     if ladder.batches.is_none() {
         return Vec::new();
@@ -17,17 +17,17 @@ pub fn cost_sentences(ladder: &LadderRecord) -> Vec<String> {
             let name = &ladder.rungs[of].name;
             let call = join_clauses([
                 time_clause(ladder, of, LadderMetric::P50, "to the time of a call (p50)"),
-                cpu_at_both_ends(ladder, of, CALL_CPU, " a call"),
+                cpu_at_both_ends(ladder, of, CALL_CPU_METRICS, " a call"),
             ]);
             let connection = join_clauses([
                 time_clause(ladder, of, LadderMetric::ConnectionTime, "of time (p50)"),
-                cpu_at_both_ends(ladder, of, CONNECTION_CPU, ""),
+                cpu_at_both_ends(ladder, of, CONNECTION_CPU_METRICS, ""),
             ]);
             let resumed = join_clauses([
                 time_clause(ladder, of, LadderMetric::ResumedTime, "of time (p50)"),
-                cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
+                cpu_at_both_ends(ladder, of, RESUMED_CPU_METRICS, ""),
             ]);
-            let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
+            let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU_METRICS, " a call");
             // This is a single figure without an interval, because the first rung has no proxy to compare with.
             let proxy_cpu = ladder.rungs[of].median(LadderMetric::SidecarCpu);
             let clauses: Vec<String> = [
@@ -46,15 +46,16 @@ pub fn cost_sentences(ladder: &LadderRecord) -> Vec<String> {
         .collect()
 }
 
-type EndMetrics = [LadderMetric; 2];
+type ClientServerMetrics = [LadderMetric; 2];
 
-const CALL_CPU: EndMetrics = [LadderMetric::ClientCpu, LadderMetric::ServerCpu];
-const SATURATED_CPU: EndMetrics = [LadderMetric::BusyClientCpu, LadderMetric::BusyServerCpu];
-const CONNECTION_CPU: EndMetrics = [
+const CALL_CPU_METRICS: ClientServerMetrics = [LadderMetric::ClientCpu, LadderMetric::ServerCpu];
+const SATURATED_CPU_METRICS: ClientServerMetrics =
+    [LadderMetric::BusyClientCpu, LadderMetric::BusyServerCpu];
+const CONNECTION_CPU_METRICS: ClientServerMetrics = [
     LadderMetric::ConnectionClientCpu,
     LadderMetric::ConnectionServerCpu,
 ];
-const RESUMED_CPU: EndMetrics = [
+const RESUMED_CPU_METRICS: ClientServerMetrics = [
     LadderMetric::ResumedClientCpu,
     LadderMetric::ResumedServerCpu,
 ];
@@ -83,7 +84,7 @@ fn time_clause(
 fn cpu_at_both_ends(
     ladder: &LadderRecord,
     of: usize,
-    ends: EndMetrics,
+    ends: ClientServerMetrics,
     each: &str,
 ) -> Option<String> {
     let mut sum = PairedDifference {
@@ -121,8 +122,8 @@ fn cpu_at_both_ends(
     ))
 }
 
-/// Formats a difference with the distance of the farther bound of its interval. If that distance suggests that the
-/// interval includes zero although it doesn't, both bounds are shown instead.
+/// Formats a difference as `x ± d`, where d is the distance from x to the farther bound of its interval. If d is at
+/// least |x|, which would suggest that the interval includes zero, both bounds are shown instead.
 fn with_uncertainty(shift: f64, d: PairedDifference) -> String {
     let off = (d.high - shift).max(shift - d.low);
     if off >= shift.abs() {

@@ -8,7 +8,7 @@ use crate::quantity::{plural, time};
 
 /// Returns notes on slices of limited value.
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
-    let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
+    let mut notes: Vec<String> = describe_resolution(ladder).into_iter().collect();
     if let Some(turns) = ladder
         .batches
         .as_ref()
@@ -19,8 +19,8 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
             plural(turns.replicates as u64, "replicate")
         ));
     }
-    notes.extend(libraries(ladder));
-    notes.extend(proxies(ladder));
+    notes.extend(describe_libraries(ladder));
+    notes.extend(describe_proxies(ladder));
     notes.extend(common_notes(ladder));
     for rung in &ladder.rungs {
         let full = rung.slices.iter().filter(|s| s.not_resumed).count();
@@ -48,7 +48,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
 }
 
 /// Lists the proxies with their versions.
-fn proxies(ladder: &LadderRecord) -> Option<String> {
+fn describe_proxies(ladder: &LadderRecord) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for proxy in ladder.rungs.iter().filter_map(|rung| rung.proxy.as_deref()) {
         if !all.contains(&proxy) {
@@ -59,7 +59,7 @@ fn proxies(ladder: &LadderRecord) -> Option<String> {
 }
 
 /// Names the TLS implementations and cryptography libraries of the rungs.
-pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
+pub(crate) fn describe_libraries(ladder: &LadderRecord) -> Option<String> {
     let client = ladder.client_tls.as_deref()?;
     let mut servers: Vec<(&str, u64)> = Vec::new();
     for library in ladder.rungs.iter().filter_map(|r| r.server_tls.as_deref()) {
@@ -121,7 +121,7 @@ pub(crate) fn common_notes(ladder: &LadderRecord) -> Vec<String> {
 }
 
 /// Describes the resolution of a ladder whose rungs were measured in batches.
-pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
+pub(crate) fn describe_resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.batches.as_ref()?;
     let lasted = load_duration_s(ladder);
     let Some(resolution) = turns.resolution_us() else {
@@ -146,7 +146,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     }
     let resolution = time(resolution);
     Some(match turns.wanted_us {
-        Some(wanted) if !turns.is_resolved() => format!(
+        Some(wanted) if !turns.has_reached_resolution() => format!(
             "RESOLUTION NOT REACHED: detects p50 differences over ±{resolution}, not ±{}, after {lasted} s: {}{left_out}",
             time(wanted),
             format_needed_time(more(wanted))
@@ -182,7 +182,7 @@ pub(super) fn load_duration_s(ladder: &LadderRecord) -> f64 {
 mod tests {
     use plimsoll_model::comparisons::ladder::batches::BatchesRecord;
 
-    use super::{LadderRecord, format_needed_time, resolution};
+    use super::{LadderRecord, describe_resolution, format_needed_time};
 
     /// If no call of a rung counts, the resolution is unknown: the report must say so.
     #[test]
@@ -193,9 +193,9 @@ mod tests {
             batches: Some(turns),
             ..LadderRecord::default()
         };
-        assert_eq!(resolution(&ladder(turns.clone())), None);
+        assert_eq!(describe_resolution(&ladder(turns.clone())), None);
         turns.wanted_us = Some(1.0);
-        let said = resolution(&ladder(turns)).unwrap();
+        let said = describe_resolution(&ladder(turns)).unwrap();
         assert!(said.starts_with("RESOLUTION NOT REACHED"), "{said}");
         assert!(said.ends_with("±1.0 µs"), "{said}");
     }

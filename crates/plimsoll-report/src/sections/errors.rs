@@ -7,13 +7,13 @@ use crate::quantity::{count, share};
 use crate::sections::table::TextTable;
 
 /// Returns the errors of calls.
-pub(crate) fn calls(run: &Run) -> TextTable {
+pub(crate) fn call_errors(run: &Run) -> TextTable {
     let total = &run.summary.total;
     table("error", &total.errors_by_code, total.ok + total.errors)
 }
 
 /// Returns the calls that the end of the run cut off.
-pub(crate) fn cut_off(run: &Run) -> TextTable {
+pub(crate) fn cut_off_call_count(run: &Run) -> TextTable {
     let total = &run.summary.total;
     table("cut off", &total.cut_off_by_code, total.due)
 }
@@ -35,7 +35,7 @@ pub(crate) fn abandoned_calls(run: &Run) -> TextTable {
 }
 
 /// Returns failed attempts to connect, which are not calls.
-pub(crate) fn connections(run: &Run) -> TextTable {
+pub(crate) fn connection_errors(run: &Run) -> TextTable {
     // Attempts at shared connections happen in any stage, and before the first call.
     let mut failures: Vec<ErrorSummary> = Vec::new();
     let mut attempts = 0;
@@ -60,7 +60,7 @@ fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
             e.code.clone(),
             count(e.count),
             share(e.count, whole),
-            displayed_source(e).to_owned(),
+            source_label(e).to_owned(),
             e.explanation.clone(),
         ]
     });
@@ -85,8 +85,8 @@ const REFUSED_REQUEST_CODES: [&str; 14] = [
     "HTTP_422",
 ];
 
-/// Returns the source of a failure in the words of the tables.
-fn displayed_source(e: &ErrorSummary) -> &str {
+/// Returns the label of a failure's source, as shown in the tables.
+fn source_label(e: &ErrorSummary) -> &str {
     if REFUSED_REQUEST_CODES.contains(&e.code.as_str()) {
         "request"
     } else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plimsoll_model::runs::run::file_name;
-use plimsoll_model::runs::run::header::{LinkSecurity, LoopKind, RunHeader};
+use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, RunHeader};
 use plimsoll_model::runs::run::{Labels, MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
 use crate::history::sanitise;
@@ -29,8 +29,11 @@ pub(crate) fn describe_setup(h: &RunHeader) -> Vec<String> {
         parts.push(format!("from {} shards", count(h.shards.len() as u64)));
     }
     parts.extend(h.version.as_ref().map(|version| format!("HTTP/{version}")));
-    parts.extend(h.security.map(|security| link_security(h, security)));
-    let warmup = h.warmup();
+    parts.extend(
+        h.security
+            .map(|security| describe_link_security(h, security)),
+    );
+    let warmup = h.warmup_length();
     if !warmup.is_zero() {
         let us = warmup.as_micros() as f64;
         parts.push(format!("after {} of warm-up", time(us)));
@@ -52,7 +55,7 @@ pub(crate) fn describe_call(h: &RunHeader) -> Option<String> {
 }
 
 /// Returns the labels of the run in the form in which users type them; empty if there are none.
-pub(crate) fn labels(labels: &Labels) -> String {
+pub(crate) fn format_labels(labels: &Labels) -> String {
     let typed = labels
         .iter()
         .map(|(name, value)| format!("{}={}", sanitise(name), sanitise(value)));
@@ -96,11 +99,11 @@ pub(crate) fn describe_arrivals(
     })
 }
 
-fn link_security(h: &RunHeader, security: LinkSecurity) -> String {
+fn describe_link_security(h: &RunHeader, security: ConnectionSecurity) -> String {
     let name = match security {
-        LinkSecurity::Plaintext => "plaintext",
-        LinkSecurity::Tls => "TLS",
-        LinkSecurity::MutualTls => "mutual TLS",
+        ConnectionSecurity::Plaintext => "plaintext",
+        ConnectionSecurity::Tls => "TLS",
+        ConnectionSecurity::MutualTls => "mutual TLS",
     };
     let name = if h.insecure {
         format!("INSECURE {name}")
@@ -118,7 +121,7 @@ fn link_security(h: &RunHeader, security: LinkSecurity) -> String {
 }
 
 /// Describes the machine that generated the load.
-pub(crate) fn machine(m: &MachineFacts) -> String {
+pub(crate) fn describe_machine(m: &MachineFacts) -> String {
     let parts = [
         m.cpu_model.clone(),
         m.cores.map(|n| plural(u64::from(n), "core")),
@@ -147,7 +150,7 @@ pub(crate) fn describe_count_check(run: &Run) -> String {
 }
 
 /// Describes the counts of calls as an equation: scheduled calls and the sum of their results.
-pub(crate) fn counts(run: &Run) -> String {
+pub(crate) fn describe_counts(run: &Run) -> String {
     let c = &run.summary.count_check;
     let mut sum = format!(
         "{} scheduled = {} ok + {}",
@@ -172,7 +175,7 @@ pub(crate) fn counts(run: &Run) -> String {
 }
 
 /// Returns the command that repeats the measurement, to be run in the folder in which it was made.
-pub(crate) fn repeat_command(command: &str, dir: &Path) -> String {
+pub(crate) fn rerun_command(command: &str, dir: &Path) -> String {
     let plan = dir.join(file_name::PLAN).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
     if plan.chars().all(plain) {

@@ -4,7 +4,7 @@ use plimsoll_model::runs::run::memory::{KernelGrowth, MemoryGrowth, MemoryReadin
 use plimsoll_model::runs::run::{KernelMemory, MemorySummary, ProcessMemory};
 
 use crate::quantity::{bytes, count, or_dash, plural, signed_value};
-use crate::sections::measures::CountFact;
+use crate::sections::protocol_measures::CountFact;
 use crate::sections::table::TextTable;
 
 /// An explanation of the memory figures.

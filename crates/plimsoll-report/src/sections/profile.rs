@@ -8,8 +8,8 @@ use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord, Rung};
 use plimsoll_model::formats::input;
 use plimsoll_model::plan::ProfiledEnd;
 use plimsoll_model::runs::profile::{
-    EndRecord, FoldedStacks, FunctionDifference, ProfileRecord, RunProfile, ScaledProfile,
-    differences,
+    FoldedStacks, FunctionDifference, ProfileRecord, RunProfile, SampledEndRecord, ScaledProfile,
+    compare_functions,
 };
 use plimsoll_model::runs::run::{Run, RunError};
 use serde_json::{Value, json};
@@ -41,15 +41,15 @@ pub(crate) fn heading(end: ProfiledEnd) -> String {
 }
 
 /// Returns at most `most` functions, those with the largest shares.
-pub(crate) fn functions(stacks: &FoldedStacks, most: usize) -> TextTable {
-    let all = stacks.functions().into_iter().take(most);
+pub(crate) fn function_table(stacks: &FoldedStacks, most: usize) -> TextTable {
+    let all = stacks.functions_by_self_samples().into_iter().take(most);
     let rows = all
-        .filter(|function| function.has_own_samples())
+        .filter(|function| function.has_self_samples())
         .map(|function| {
             let [low, share, high] = function.self_share();
-            let interval = format!("{} – {}", percent(low), percent(high));
-            let total = percent(function.total_share()[1]);
-            [function.name, percent(share), interval, total]
+            let interval = format!("{} – {}", format_percent(low), format_percent(high));
+            let total = format_percent(function.total_share()[1]);
+            [function.name, format_percent(share), interval, total]
         });
     TextTable::new(
         ["function", "itself", "95 % interval", "with callees"],
@@ -58,7 +58,7 @@ pub(crate) fn functions(stacks: &FoldedStacks, most: usize) -> TextTable {
     )
 }
 
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
@@ -66,7 +66,7 @@ fn percent(share: f64) -> String {
 /// measured independently of the samples.
 pub(crate) fn sampling_facts(
     record: &ProfileRecord,
-    end: &EndRecord,
+    end: &SampledEndRecord,
     measured_us: Option<f64>,
 ) -> Vec<String> {
     let hz = record.frequency_hz.max(1);
@@ -97,7 +97,7 @@ pub(crate) fn sampling_facts(
 }
 
 /// Returns the measured CPU time of an end, in µs.
-pub(crate) fn measured_us(run: &Run, end: ProfiledEnd) -> Option<f64> {
+pub(crate) fn measured_cpu_us(run: &Run, end: ProfiledEnd) -> Option<f64> {
     let total = &run.summary.total;
     let used = match end {
         ProfiledEnd::Server => total.server,
@@ -121,7 +121,10 @@ fn profile_json(profile: &RunProfile) -> Value {
         "unwinding": profile.record.unwinding,
     });
     for (end, stacks) in &profile.stacks {
-        let all = stacks.functions().into_iter().take(MAX_PAGE_FUNCTIONS);
+        let all = stacks
+            .functions_by_self_samples()
+            .into_iter()
+            .take(MAX_PAGE_FUNCTIONS);
         let functions = all.map(|function| {
             let mut value = json!(function);
             value["self_share"] = json!(function.self_share());
@@ -164,7 +167,7 @@ impl RungProfile {
     fn add_measured(&mut self, run: &Run) {
         let calls = run.summary.total.ok;
         for end in self.profile.record.ends.keys() {
-            if let Some(us) = measured_us(run, *end) {
+            if let Some(us) = measured_cpu_us(run, *end) {
                 let known = self.measured.entry(*end).or_default();
                 known.0 += us;
                 known.1 = known.1.saturating_add(calls);
@@ -250,7 +253,7 @@ impl LadderProfiles {
         all.filter_map(|(rung, profile)| Some((rung, &profile.as_ref()?.profile)))
     }
 
-    /// Returns the comparisons of each rung with the first one, for each end of which both have samples.
+    /// Compares each rung with the first one, at each end (client or server) at which both were sampled.
     pub(crate) fn comparisons<'a>(&'a self, record: &'a LadderRecord) -> Vec<RungComparison<'a>> {
         let mut rungs = record.rungs.iter().zip(&self.rungs);
         let Some((first_rung, Some(first))) = rungs.next() else {
@@ -265,7 +268,7 @@ impl LadderProfiles {
                 let Some(of_first) = first.profile.stacks.get(end) else {
                     continue;
                 };
-                if stacks.samples() == 0 || of_first.samples() == 0 {
+                if stacks.sample_count() == 0 || of_first.sample_count() == 0 {
                     continue;
                 }
                 let scales = first.cpu_us(first_rung, *end).zip(other.cpu_us(rung, *end));
@@ -318,7 +321,7 @@ pub(crate) fn rung_facts(rung: &Rung, profile: &RunProfile) -> Vec<String> {
 impl RungComparison<'_> {
     /// Returns at most `most` functions, those that differ most.
     fn differences(&self, most: usize) -> Vec<FunctionDifference> {
-        let mut all = differences(self.first, self.second);
+        let mut all = compare_functions(self.first, self.second);
         all.truncate(most);
         all
     }
@@ -329,7 +332,7 @@ impl RungComparison<'_> {
             if self.is_time {
                 time(value)
             } else {
-                percent(value)
+                format_percent(value)
             }
         };
         let signed = |value: f64| {
@@ -337,7 +340,7 @@ impl RungComparison<'_> {
             if self.is_time {
                 signed_time(value)
             } else {
-                format!("{sign}{}", percent(value.abs()))
+                format!("{sign}{}", format_percent(value.abs()))
             }
         };
         let rows = self.differences(most).into_iter().map(|function| {
@@ -369,16 +372,16 @@ impl RungComparison<'_> {
 
     /// Returns both profiles as lines of folded stacks with two counts each: nanoseconds of CPU time per call, or
     /// millionths of all samples.
-    pub(crate) fn folded(&self) -> Vec<String> {
+    pub(crate) fn folded_lines(&self) -> Vec<String> {
         let factor = if self.is_time { 1e3 } else { 1e6 };
         let parts = |profile: ScaledProfile<'_>| -> BTreeMap<String, u64> {
-            let each = factor * profile.scale / profile.stacks.samples().max(1) as f64;
+            let each = factor * profile.scale / profile.stacks.sample_count().max(1) as f64;
             let all = profile.stacks.iter();
             all.map(|(stack, samples)| (stack.to_owned(), (each * samples as f64).round() as u64))
                 .collect()
         };
         let (mut first, mut second) = (parts(self.first), parts(self.second));
-        unite_thread_names(&mut first, &mut second);
+        merge_thread_names(&mut first, &mut second);
         let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
         let of =
             |parts: &BTreeMap<String, u64>, name: &String| parts.get(name).copied().unwrap_or(0);
@@ -388,7 +391,7 @@ impl RungComparison<'_> {
             .collect()
     }
 
-    /// Returns the unit of the counts in [`RungComparison::folded`].
+    /// Returns the unit of the counts in [`RungComparison::folded_lines`].
     pub(crate) fn unit(&self) -> &'static str {
         if self.is_time {
             "ns a call"
@@ -400,9 +403,11 @@ impl RungComparison<'_> {
 
 /// Gives one name to the threads that only one of the profiles has, if each profile has such threads. The program then
 /// names its threads differently in the two runs, and their stacks would not match.
-fn unite_thread_names(first: &mut BTreeMap<String, u64>, second: &mut BTreeMap<String, u64>) {
+fn merge_thread_names(first: &mut BTreeMap<String, u64>, second: &mut BTreeMap<String, u64>) {
     let threads = |of: &BTreeMap<String, u64>| -> BTreeSet<String> {
-        of.keys().map(|stack| thread_of(stack).to_owned()).collect()
+        of.keys()
+            .map(|stack| thread_name(stack).to_owned())
+            .collect()
     };
     let (of_first, of_second) = (threads(first), threads(second));
     if of_first.is_subset(&of_second) || of_second.is_subset(&of_first) {
@@ -411,12 +416,12 @@ fn unite_thread_names(first: &mut BTreeMap<String, u64>, second: &mut BTreeMap<S
     for stacks in [first, second] {
         let mut renamed = BTreeMap::new();
         for (stack, count) in std::mem::take(stacks) {
-            let thread = thread_of(&stack);
+            let thread = thread_name(&stack);
             let is_in_both = of_first.contains(thread) && of_second.contains(thread);
             let name = if is_in_both {
                 stack
             } else {
-                format!("{UNITED_THREADS}{}", &stack[thread.len()..])
+                format!("{MERGED_THREADS_NAME}{}", &stack[thread.len()..])
             };
             *renamed.entry(name).or_default() += count;
         }
@@ -425,15 +430,15 @@ fn unite_thread_names(first: &mut BTreeMap<String, u64>, second: &mut BTreeMap<S
 }
 
 /// The common name of threads whose names the profiles do not share.
-const UNITED_THREADS: &str = "[threads of other names]";
+const MERGED_THREADS_NAME: &str = "[threads of other names]";
 
-fn thread_of(stack: &str) -> &str {
+fn thread_name(stack: &str) -> &str {
     stack.split(';').next().unwrap_or(stack)
 }
 
-/// Returns the number of samples with its noun.
+/// Formats the number of samples: `1,200 samples`.
 pub(crate) fn format_samples(stacks: &FoldedStacks) -> String {
-    format!("{} samples", count(stacks.samples()))
+    format!("{} samples", count(stacks.sample_count()))
 }
 
 #[cfg(test)]
@@ -462,7 +467,7 @@ mod tests {
             is_time: true,
         };
         assert_eq!(
-            compared(&first, &second).folded(),
+            compared(&first, &second).folded_lines(),
             [
                 "[threads of other names];main;hot 1000 2000",
                 "sidecar;relay 1000 2000"
@@ -471,7 +476,7 @@ mod tests {
         // A thread that only one of them has is new.
         let mut more = first.clone();
         more.add("proxy;main", 20);
-        let lines = compared(&first, &more).folded();
+        let lines = compared(&first, &more).folded_lines();
         assert_eq!(lines[1], "proxy;main 0 2000", "{lines:?}");
     }
 
@@ -481,10 +486,10 @@ mod tests {
             "schema_version": 2, "event": "cpu-clock", "frequency_hz": 100, "unwinding": "dwarf", "ends": {}
         }))
         .expect("a record");
-        let mut end = EndRecord {
+        let mut end = SampledEndRecord {
             samples: 50,
             sampler_cpu_us: Some(1500),
-            ..EndRecord::default()
+            ..SampledEndRecord::default()
         };
         let told = sampling_facts(&record, &end, Some(600_000.0));
         assert!(

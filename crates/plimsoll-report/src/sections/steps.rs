@@ -4,7 +4,7 @@ use plimsoll_model::runs::run::Run;
 use plimsoll_model::runs::run::summary::StepSummary;
 
 use crate::quantity::{count, or_dash};
-use crate::sections::answer::value_or_interval;
+use crate::sections::headline::format_value_or_interval;
 use crate::sections::table::TextTable;
 
 /// The percentiles that the table shows, as indexes into a summary's list.
@@ -36,12 +36,13 @@ fn row(step: &StepSummary) -> Vec<String> {
         let at = response.and_then(|times| {
             let (_, us) = times.percentiles()[index];
             let bounds = times.instrument.and_then(|all| all.percentiles()[index].1);
-            Some(value_or_interval(us?, bounds))
+            Some(format_value_or_interval(us?, bounds))
         });
         cells.push(or_dash(at, |text| text));
     }
-    let max = response
-        .map(|times| value_or_interval(times.max_us, times.instrument.map(|all| all.max_us)));
+    let max = response.map(|times| {
+        format_value_or_interval(times.max_us, times.instrument.map(|all| all.max_us))
+    });
     cells.push(or_dash(max, |text| text));
     cells
 }

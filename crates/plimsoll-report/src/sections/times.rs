@@ -8,7 +8,7 @@ use plimsoll_model::runs::run::{Run, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use crate::quantity::{count, or_dash, rate, signed_time, time};
-use crate::sections::answer::value_or_interval;
+use crate::sections::headline::format_value_or_interval;
 use crate::sections::overhead::overhead;
 use crate::sections::table::TextTable;
 
@@ -70,7 +70,7 @@ fn recorded_times(times: impl IntoIterator<Item = NamedTimes>) -> Vec<(String, T
 }
 
 /// Returns a table of the confidence intervals of a run's times.
-pub(crate) fn sampling(run: &Run) -> TextTable {
+pub(crate) fn confidence_table(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let all = [("response", total.response), ("service", total.service)];
     // In a closed loop the service time of a call is its response time.
@@ -82,7 +82,7 @@ pub(crate) fn sampling(run: &Run) -> TextTable {
         let sampling = times.sampling?;
         let cell = |us: Option<f64>, interval: Option<[f64; 2]>| {
             or_dash(us.zip(interval), |(us, interval)| {
-                value_or_interval(us, Some(interval))
+                format_value_or_interval(us, Some(interval))
             })
         };
         let mut cells = vec![name.to_owned(), cell(Some(times.mean_us), sampling.mean_us)];
@@ -104,8 +104,8 @@ pub(crate) fn sampling(run: &Run) -> TextTable {
     TextTable::new(head, &[0], rows)
 }
 
-/// Explains the table of [`sampling`] and states the interval of the rate; `None` if the rate has no interval.
-pub(crate) fn sampling_note(run: &Run) -> Option<String> {
+/// Explains the [`confidence_table`] and states the interval of the rate; `None` if the rate has no interval.
+pub(crate) fn confidence_note(run: &Run) -> Option<String> {
     let [low, high] = run.summary.total.achieved_sampling_per_s?;
     let (low, high) = (rate(low), rate(high));
     let achieved = if low == high {

@@ -5,19 +5,19 @@ use std::fmt::Write;
 use plimsoll_model::runs::run::Run;
 
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
-use crate::sections::answer::value_or_interval;
-use crate::sections::facts::{counts, describe_count_check};
-use crate::sections::measures::{CountFact, arriving_callers, messages};
+use crate::sections::facts::{describe_count_check, describe_counts};
+use crate::sections::headline::format_value_or_interval;
+use crate::sections::protocol_measures::{CountFact, arriving_callers, describe_messages};
 use crate::sections::rotation::sentence;
-use crate::sections::settled::settled_calls;
+use crate::sections::settled_calls::settled_calls;
 
 /// The column headings of [`summary_row`].
-pub(crate) const SUMMARY_FACTS: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
+pub(crate) const SUMMARY_HEADINGS: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
 
 /// Returns the row of a run in a table of runs.
 pub(crate) fn summary_row(run: &Run) -> [String; 5] {
     let total = &run.summary.total;
-    let at = |n| percentile(run, n);
+    let at = |n| format_percentile(run, n);
     [
         share(total.ok, settled_calls(total)),
         or_dash(total.achieved_per_s, rate),
@@ -29,18 +29,18 @@ pub(crate) fn summary_row(run: &Run) -> [String; 5] {
 
 /// Formats the response time, or its interval, at index `n` of
 /// [`TimesSummary::percentiles`](plimsoll_model::runs::run::TimesSummary).
-pub(crate) fn percentile(run: &Run, n: usize) -> String {
+pub(crate) fn format_percentile(run: &Run, n: usize) -> String {
     let response = run.summary.total.response.as_ref();
     let us = response.and_then(|r| r.percentiles()[n].1);
     let interval = response.and_then(|r| r.instrument?.percentiles()[n].1);
-    or_dash(us, |us| value_or_interval(us, interval))
+    or_dash(us, |us| format_value_or_interval(us, interval))
 }
 
 /// Describes the calls with their rate and bytes, and the connections.
-pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
+pub(crate) fn total_facts(run: &Run) -> Vec<CountFact> {
     let all = [
-        Some(calls(run)),
-        rates(run),
+        Some(describe_calls(run)),
+        describe_rates(run),
         describe_delivery(run),
         describe_traffic(run),
         describe_connections(run),
@@ -50,7 +50,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
 
 /// Describes the parameters that TLS handshakes negotiated, one fact for each group, and the cost of certificate
 /// rotation.
-pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
+pub(crate) fn describe_handshakes(run: &Run) -> Vec<CountFact> {
     let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
     let alike = handshakes.enumerate().map(|(i, alike)| {
         let name = if i == 0 { "handshakes" } else { "" };
@@ -63,15 +63,18 @@ pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
 }
 
 /// Describes the check that every scheduled call is in exactly one count.
-pub(crate) fn check(run: &Run) -> CountFact {
+pub(crate) fn count_check_fact(run: &Run) -> CountFact {
     if run.summary.count_check.matches {
         CountFact::new("check", describe_count_check(run))
     } else {
-        CountFact::new_loud("check", format!("THE COUNTS DIFFER: {}", counts(run)))
+        CountFact::new_problem(
+            "check",
+            format!("THE COUNTS DIFFER: {}", describe_counts(run)),
+        )
     }
 }
 
-fn calls(run: &Run) -> CountFact {
+fn describe_calls(run: &Run) -> CountFact {
     let t = &run.summary.total;
     let mut calls = vec![
         format!("{} scheduled", count(t.due)),
@@ -119,7 +122,7 @@ fn planned_rate(run: &Run) -> Option<String> {
 }
 
 /// Describes planned pauses, in words that follow the rate of [`planned_rate`]; empty if there were none.
-fn pauses(run: &Run) -> String {
+fn describe_pauses(run: &Run) -> String {
     if run.summary.memory.is_some() {
         return String::new();
     }
@@ -134,17 +137,17 @@ fn pauses(run: &Run) -> String {
     }
 }
 
-fn rates(run: &Run) -> Option<CountFact> {
+fn describe_rates(run: &Run) -> Option<CountFact> {
     let t = &run.summary.total;
     let achieved = t.achieved_per_s?;
     let mut text = String::new();
     let callers = arriving_callers(run);
     let callers = callers.map(|c| (format!(" for {}", c.name()), format!(" for {}", c.calls)));
     let (arriving, ending) = callers.unwrap_or_default();
-    if run.header.is_open()
+    if run.header.is_open_loop()
         && let Some(asked) = planned_rate(run)
     {
-        let _ = write!(text, "{asked} target{arriving}{}, ", pauses(run));
+        let _ = write!(text, "{asked} target{arriving}{}, ", describe_pauses(run));
     }
     let _ = write!(text, "{} achieved{ending}", rate(achieved));
     if let Some(elapsed) = t.elapsed_us {
@@ -194,7 +197,7 @@ fn describe_traffic(run: &Run) -> Option<CountFact> {
         let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
         CountFact::new("messages", format!("{sent} sent, {received} received"))
     };
-    messages(run).or_else(|| (t.bytes_sent + t.bytes_received > 0).then(plain))
+    describe_messages(run).or_else(|| (t.bytes_sent + t.bytes_received > 0).then(plain))
 }
 
 fn describe_connections(run: &Run) -> Option<CountFact> {
@@ -222,7 +225,7 @@ fn describe_connections(run: &Run) -> Option<CountFact> {
     let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
     if lost > 0 {
         let _ = write!(text, ", {} lost while open", count(lost));
-        return Some(CountFact::new_loud("connections", text));
+        return Some(CountFact::new_problem("connections", text));
     }
     Some(CountFact::new("connections", text))
 }

@@ -6,7 +6,7 @@ use plimsoll_model::runs::lanes::LanesRecord;
 use plimsoll_model::runs::run::Run;
 use plimsoll_model::search::SearchRecord;
 
-use crate::sections::answer::describe_latency;
+use crate::sections::headline::describe_latency;
 use crate::terminal::{TerminalOptions, verdict, warning_titles, wrap};
 use crate::{ladder, search};
 
@@ -28,7 +28,7 @@ pub fn closing_lines(report: &str, lines: Vec<String>, options: &TerminalOptions
 pub fn run_lines(run: &Run, options: &TerminalOptions) -> Vec<String> {
     let titles = warning_titles(run)
         .into_iter()
-        .map(|title| options.loud(title));
+        .map(|title| options.bold_red(title));
     let answer = describe_latency(run).map(|answer| bold(&answer, options));
     let answer = answer.into_iter().flatten();
     titles.chain(answer).chain(verdict(run, options)).collect()
@@ -41,7 +41,7 @@ pub fn lane_lines(record: &LanesRecord, runs: &[Run], options: &TerminalOptions)
         .flat_map(|(lane, run)| {
             let titles = warning_titles(run)
                 .into_iter()
-                .map(|title| options.loud(title));
+                .map(|title| options.bold_red(title));
             let answer = describe_latency(run).map(|answer| options.bold(&answer));
             let parts = titles.chain(answer).chain(verdict(run, options));
             let name = lane.name.clone();
@@ -57,10 +57,10 @@ pub fn search_lines(record: &SearchRecord, options: &TerminalOptions) -> Vec<Str
         && finding.line_per_s.is_some()
         && !finding.confirmed
     {
-        lines.push(options.loud("NOT CONFIRMED"));
+        lines.push(options.bold_red("NOT CONFIRMED"));
     }
     if record.interrupted {
-        lines.push(options.loud("INTERRUPTED"));
+        lines.push(options.bold_red("INTERRUPTED"));
     }
     lines
 }
@@ -69,7 +69,7 @@ pub fn search_lines(record: &SearchRecord, options: &TerminalOptions) -> Vec<Str
 pub fn ladder_lines(record: &LadderRecord, options: &TerminalOptions) -> Vec<String> {
     let mut lines = Vec::new();
     if record.is_generator_limited() {
-        lines.push(options.loud(ladder::INVALID_NOTE));
+        lines.push(options.bold_red(ladder::INVALID_NOTE));
     }
     let sentences = ladder::summarise_costs(record);
     let omitted = sentences.len().saturating_sub(MAX_SENTENCES);
@@ -79,10 +79,10 @@ pub fn ladder_lines(record: &LadderRecord, options: &TerminalOptions) -> Vec<Str
     if omitted > 0 {
         lines.push(format!("and {omitted} more above"));
     }
-    lines.extend(ladder::verdict(record));
-    lines.extend(ladder::resolution(record));
+    lines.extend(ladder::verdict_text(record));
+    lines.extend(ladder::describe_resolution(record));
     if record.interrupted {
-        lines.push(options.loud("INTERRUPTED"));
+        lines.push(options.bold_red("INTERRUPTED"));
     }
     lines
 }

@@ -11,11 +11,12 @@ use plimsoll_model::runs::run::{Run, RunOrigin};
 use plimsoll_model::search::SearchRecord;
 
 use crate::quantity::{count, plural, rate, share, time};
-use crate::sections::answer::{describe_latency, value_or_interval};
-use crate::sections::facts::repeat_command;
+use crate::sections::facts::rerun_command;
+use crate::sections::headline::{describe_latency, format_value_or_interval};
 use crate::terminal::{TerminalOptions, early_end_title, warning_titles, write_list};
 use crate::{
-    ladder, search, sections::errors, sections::facts, sections::measures, sections::memory,
+    ladder, search, sections::errors, sections::facts, sections::memory,
+    sections::protocol_measures,
 };
 
 /// Maximum number of sentences.
@@ -90,7 +91,7 @@ pub fn explain_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
     );
     told.push(ladder::describe_confidence(record));
     told.extend(
-        ladder::objectives(record)
+        ladder::objective_lines(record)
             .iter()
             .map(|text| to_sentence(text)),
     );
@@ -118,7 +119,7 @@ pub fn explain_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     let next = match line {
         Some(line) => format!(
             "Next: stay below the line in service; `{} --rate {}/s --duration 10m` shows whether that holds for longer.",
-            repeat_command("run", dir),
+            rerun_command("run", dir),
             round_rate_down(line * PROPOSED_RATE_FACTOR)
         ),
         None => {
@@ -173,21 +174,23 @@ fn describe_load(run: &Run) -> String {
 /// (a user's requests in sequence).
 fn describe_protocol_times(run: &Run) -> Option<String> {
     let measures = run.summary.total.measures.as_ref()?;
-    let told = measures::times(measures).into_iter().map(|(name, times)| {
-        let at = |name: &str, us: Option<f64>, interval: Option<[f64; 2]>| {
-            us.map(|us| format!(" {name} {}", value_or_interval(us, interval)))
-        };
-        let instrument = times.instrument;
-        let p50 = at("p50", times.p50_us, instrument.and_then(|i| i.p50_us));
-        let p99 = at("p99", times.p99_us, instrument.and_then(|i| i.p99_us));
-        let known: Vec<String> = [p50, p99].into_iter().flatten().collect();
-        let known = if known.is_empty() {
-            format!(" mean {}", time(times.mean_us))
-        } else {
-            known.join(",")
-        };
-        format!("{name}:{known}")
-    });
+    let told = protocol_measures::protocol_times(measures)
+        .into_iter()
+        .map(|(name, times)| {
+            let at = |name: &str, us: Option<f64>, interval: Option<[f64; 2]>| {
+                us.map(|us| format!(" {name} {}", format_value_or_interval(us, interval)))
+            };
+            let instrument = times.instrument;
+            let p50 = at("p50", times.p50_us, instrument.and_then(|i| i.p50_us));
+            let p99 = at("p99", times.p99_us, instrument.and_then(|i| i.p99_us));
+            let known: Vec<String> = [p50, p99].into_iter().flatten().collect();
+            let known = if known.is_empty() {
+                format!(" mean {}", time(times.mean_us))
+            } else {
+                known.join(",")
+            };
+            format!("{name}:{known}")
+        });
     let told: Vec<String> = told.take(MAX_PROTOCOL_TIMES).collect();
     (!told.is_empty()).then(|| to_sentence(&told.join("; ")))
 }
@@ -256,7 +259,7 @@ fn describe_errors(run: &Run) -> Option<String> {
             plural(total.errors, "failed call")
         ),
     };
-    let said = errors::error_messages(run, &errors::calls(run));
+    let said = errors::error_messages(run, &errors::call_errors(run));
     let said = said.iter().find(|detail| detail.starts_with(&most.code));
     let said = said.map_or_else(String::new, |detail| {
         let (_, text) = detail.split_once(": ").unwrap_or(("", detail));
@@ -331,7 +334,7 @@ fn advise(run: &Run) -> String {
     if header.source == RunOrigin::Imported || run.plan.trim().is_empty() {
         return format!("Next: compare it with another run: `plimsoll compare {dir} ANOTHER_RUN`.");
     }
-    let again = repeat_command("run", &run.dir);
+    let again = rerun_command("run", &run.dir);
     if total.ok == 0 && total.errors > 0 {
         return format!("Next: `plimsoll report {dir}` has all errors; mend these first.");
     }
@@ -344,7 +347,7 @@ fn advise(run: &Run) -> String {
     if header.load_loop == Some(LoopKind::Closed) {
         let achieved = total
             .achieved_per_s
-            .filter(|_| measures::arriving_callers(run).is_none());
+            .filter(|_| protocol_measures::arriving_callers(run).is_none());
         let rate = achieved.map_or("--rate".to_owned(), |achieved| {
             format!(
                 "--rate {}/s",
@@ -370,7 +373,7 @@ fn advise(run: &Run) -> String {
         }
         _ if is_searchable(run) => format!(
             "Next: find the highest rate that still meets the objectives: `{}`.",
-            repeat_command("find", &run.dir)
+            rerun_command("find", &run.dir)
         ),
         _ => format!("Next: see whether that stays so: `plimsoll compare {dir} ANOTHER_RUN`."),
     }

@@ -26,12 +26,12 @@ impl ConnectionMode {
 
 /// CPU time of the client or the server, summed over all slices in which it is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EndCpu {
+pub(crate) struct CpuTimeTotal {
     cpu_us: Option<f64>,
     floor_us: Option<f64>,
 }
 
-impl EndCpu {
+impl CpuTimeTotal {
     fn add(&mut self, cpu_us: Option<f64>, floor_us: Option<f64>, times: u64) {
         let add = |sum: Option<f64>, value: f64| Some(sum.unwrap_or(0.0) + value);
         if let Some(cpu) = cpu_us {
@@ -42,7 +42,7 @@ impl EndCpu {
         }
     }
 
-    /// Returns the CPU time in µs for each of `of` fetches.
+    /// Returns the CPU time per fetch in µs; `of` is the number of fetches.
     pub(crate) fn us_per_file(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
@@ -61,7 +61,7 @@ impl EndCpu {
 
 /// One configuration, which is a rung: a cipher suite, a file size, and a connection mode.
 #[derive(Clone, Debug)]
-pub(crate) struct SweepLink {
+pub(crate) struct SweepConfiguration {
     pub(crate) name: String,
     pub(crate) suite: Option<String>,
     /// The size of a file in bytes.
@@ -74,14 +74,14 @@ pub(crate) struct SweepLink {
     pub(crate) full: u64,
     pub(crate) resumed: u64,
     pub(crate) bytes: u64,
-    pub(crate) client: EndCpu,
-    pub(crate) server: EndCpu,
+    pub(crate) client: CpuTimeTotal,
+    pub(crate) server: CpuTimeTotal,
     /// The number of slices, each of which is a run.
     pub(crate) slices: usize,
     /// The number of batches, if the slices were divided.
-    pub(crate) turns: usize,
+    pub(crate) batches: usize,
     /// Number of batches whose last call ended in another configuration's batch.
-    pub(crate) overran: usize,
+    pub(crate) overrun_batches: usize,
     /// Files fetched per second.
     pub(crate) files: Option<IntervalEstimate>,
     /// Bytes of files received per second.
@@ -92,9 +92,9 @@ pub(crate) struct SweepLink {
     pub(crate) server_share: Option<IntervalEstimate>,
 }
 
-impl SweepLink {
+impl SweepConfiguration {
     /// Adds up the slices of a rung. `links`: the number of configurations, whose intervals must hold simultaneously.
-    fn from_rung(rung: &Rung, links: usize) -> SweepLink {
+    fn from_rung(rung: &Rung, links: usize) -> SweepConfiguration {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);
         let (ok, bytes): (u64, u64) = volumes().fold((0, 0), |(ok, bytes), v| {
@@ -110,7 +110,7 @@ impl SweepLink {
             None if resumed > full => ConnectionMode::Resumed,
             None => ConnectionMode::New,
         };
-        let (mut client, mut server) = (EndCpu::default(), EndCpu::default());
+        let (mut client, mut server) = (CpuTimeTotal::default(), CpuTimeTotal::default());
         for v in volumes() {
             client.add(v.client_cpu_us, v.client_floor_us, v.ok);
             server.add(v.server_cpu_us, v.server_floor_us, v.ok);
@@ -133,10 +133,10 @@ impl SweepLink {
         let share = |ok: u64, floor: Option<f64>, cpu| Some(floor? * ok as f64 / cpu?);
         let clients = pieces().filter_map(|(v, p)| share(p.ok, v.client_floor_us, p.client_cpu_us));
         let servers = pieces().filter_map(|(v, p)| share(p.ok, v.server_floor_us, p.server_cpu_us));
-        SweepLink {
+        SweepConfiguration {
             slices: volumes().count(),
-            turns: volumes().map(|v| v.turns.len()).sum(),
-            overran: pieces().filter(|(_, piece)| piece.overran).count(),
+            batches: volumes().map(|v| v.turns.len()).sum(),
+            overrun_batches: pieces().filter(|(_, piece)| piece.overran).count(),
             files: IntervalEstimate::from_parts(
                 in_all(ok),
                 pieces().map(|(_, p)| per_s(p.ok, &p)),
@@ -178,7 +178,7 @@ impl SweepLink {
         or_dash(self.size, |size| ByteSize(size).to_string())
     }
 
-    pub(crate) fn per_s(&self) -> Option<f64> {
+    pub(crate) fn fetches_per_s(&self) -> Option<f64> {
         (self.elapsed_s > 0.0).then(|| self.ok as f64 / self.elapsed_s)
     }
 
@@ -187,7 +187,7 @@ impl SweepLink {
     }
 
     /// Returns a scenario name such as `tls_client_aes-128-gcm-sha256-1k`, if only suite, size and mode vary.
-    pub(crate) fn scenario(&self) -> Option<String> {
+    pub(crate) fn scenario_name(&self) -> Option<String> {
         let suite = self.suite.as_deref()?.to_ascii_lowercase();
         let suite = suite.strip_prefix("tls_")?.replace('_', "-");
         let others = if self.others.is_empty() {
@@ -200,19 +200,19 @@ impl SweepLink {
         };
         Some(format!(
             "tls_client_{suite}-{}{others}",
-            size_word(self.size?)
+            scenario_size(self.size?)
         ))
     }
 }
 
 /// Returns the configurations of a sweep in a natural order: suites by name, other axes in the plan's order,
 /// small files first.
-pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
-    let mut links: Vec<SweepLink> = record
+pub(crate) fn sweep_configurations(record: &LadderRecord) -> Vec<SweepConfiguration> {
+    let mut links: Vec<SweepConfiguration> = record
         .rungs
         .iter()
         .filter(|rung| rung.slices.iter().any(|slice| slice.volume.is_some()))
-        .map(|rung| SweepLink::from_rung(rung, record.rungs.len()))
+        .map(|rung| SweepConfiguration::from_rung(rung, record.rungs.len()))
         .collect();
     let mut others: Vec<String> = Vec::new();
     for link in &links {
@@ -228,7 +228,7 @@ pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
 }
 
 /// Formats a size as in scenario names: `1k`, `10m`, `512m`.
-fn size_word(bytes: u64) -> String {
+fn scenario_size(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}g", n >> 30),
         n if n > 0 && n % (1 << 20) == 0 => format!("{}m", n >> 20),
@@ -255,7 +255,7 @@ mod tests {
     fn sizes_in_scenario_names() {
         let sizes = [1 << 10, 100 << 10, 1 << 20, 512 << 20, 1 << 30, 1000, 0];
         assert_eq!(
-            sizes.map(size_word),
+            sizes.map(scenario_size),
             ["1k", "100k", "1m", "512m", "1g", "1000b", "0b"]
         );
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use plimsoll_model::comparisons::ladder::LadderRecord;
 
-use super::links::{ConnectionMode, SweepLink, links};
+use super::links::{ConnectionMode, SweepConfiguration, sweep_configurations};
 
 /// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,14 +21,14 @@ pub struct SweepMetric {
 }
 
 /// Name for new sessions, name for resumed sessions, unit, and the function that returns the value.
-type MetricColumn = (
+type MetricDefinition = (
     &'static str,
     &'static str,
     &'static str,
-    fn(&SweepLink) -> Option<f64>,
+    fn(&SweepConfiguration) -> Option<f64>,
 );
 
-const COLUMNS: [MetricColumn; 6] = [
+const METRICS: [MetricDefinition; 6] = [
     ("TotalBytesRead", "ReuseTotalBytesRead", "bytes", |l| {
         Some(l.bytes as f64)
     }),
@@ -51,31 +51,31 @@ const COLUMNS: [MetricColumn; 6] = [
         "NewConnectionThroughput",
         "ReuseConnectionThroughput",
         "bytes/sec",
-        SweepLink::bytes_per_s,
+        SweepConfiguration::bytes_per_s,
     ),
     (
         "NewConnectionsPerSec",
         "ReuseConnectionsPerSec",
         "count",
-        SweepLink::per_s,
+        SweepConfiguration::fetches_per_s,
     ),
 ];
 
 /// Returns the table. There are no rows for configurations with reused connections, and none for those that did not
-/// always resume sessions as planned, because programs would not read the note that says so. Values that can't be
-/// known, such as the rate of zero calls, are left out.
+/// always resume sessions as planned, because the table has no place for the note about it. Values that can't be known,
+/// such as the rate of zero calls, are left out.
 pub fn metrics(record: &LadderRecord) -> Vec<SweepMetric> {
     let mut lines = Vec::new();
-    for link in links(record) {
+    for link in sweep_configurations(record) {
         let applies = match link.mode {
             ConnectionMode::New => true,
             ConnectionMode::Resumed => link.full == 0,
             ConnectionMode::Reused => false,
         };
-        let Some(scenario) = link.scenario().filter(|_| applies) else {
+        let Some(scenario) = link.scenario_name().filter(|_| applies) else {
             continue;
         };
-        for (new, resumed, unit, value) in COLUMNS {
+        for (new, resumed, unit, value) in METRICS {
             let name = if link.mode == ConnectionMode::New {
                 new
             } else {
@@ -102,14 +102,14 @@ pub fn csv(record: &LadderRecord) -> String {
             m.scenario,
             m.name,
             m.unit,
-            number(m.value)
+            format_number(m.value)
         );
     }
     out
 }
 
 /// Formats whole numbers exactly, and other numbers with three decimals.
-pub(super) fn number(value: f64) -> String {
+pub(super) fn format_number(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")
     } else {

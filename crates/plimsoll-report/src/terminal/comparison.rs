@@ -9,7 +9,7 @@ use crate::compare::Comparison;
 pub fn render_comparison(c: &Comparison, options: &TerminalOptions) -> String {
     let mut out = String::new();
     if !c.warnings.is_empty() {
-        let _ = writeln!(out, "{}", options.loud("WARNING"));
+        let _ = writeln!(out, "{}", options.bold_red("WARNING"));
         write_list(&mut out, &c.warnings, options);
         out.push('\n');
     }

@@ -13,7 +13,7 @@ pub fn render_changes(all: &[HistorySeries<'_>], options: &TerminalOptions) -> S
     let mut out = String::new();
     for series in all {
         let runs = plural(series.items.len() as u64, series.kind.name());
-        let conditions = series.conditions();
+        let conditions = series.describe_conditions();
         let heading = format!("{}: {runs} {conditions}", sanitise(series.name));
         for line in super::wrap(heading.trim_end(), options.width) {
             let _ = writeln!(out, "{}", options.bold(&line));
@@ -28,8 +28,8 @@ pub fn render_changes(all: &[HistorySeries<'_>], options: &TerminalOptions) -> S
                 change.metric.name().to_owned(),
                 change.before_text(),
                 change.after_text(),
-                change.size(),
-                change.p_text(),
+                change.describe_size(),
+                change.format_p_value(),
                 change.remarks().join("; "),
                 change.first.id.clone(),
             ]

@@ -5,7 +5,7 @@ use plimsoll_model::runs::run::Run;
 use super::{TerminalOptions, write_facts, write_wrapped};
 use crate::sections::memory::{MEMORY_NOTE, describe_open_connections, table};
 
-pub(super) fn memory(out: &mut String, run: &Run, options: &TerminalOptions) {
+pub(super) fn write_memory(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(memory) = &run.summary.memory else {
         return;
     };

@@ -11,14 +11,14 @@ use super::TerminalOptions;
 pub(crate) fn verdict(run: &Run, options: &TerminalOptions) -> Option<String> {
     Some(match RunVerdict::from_results(&judge_run(run))? {
         RunVerdict::Pass => options.bold("verdict: pass"),
-        RunVerdict::Fail => options.loud("verdict: FAIL"),
+        RunVerdict::Fail => options.bold_red("verdict: FAIL"),
         RunVerdict::Invalid => {
-            options.loud("verdict: INCONCLUSIVE, not every objective could be judged")
+            options.bold_red("verdict: INCONCLUSIVE, not every objective could be judged")
         }
     })
 }
 
-pub(super) fn objectives(out: &mut String, run: &Run, options: &TerminalOptions) {
+pub(super) fn write_objectives(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(verdict) = verdict(run, options) else {
         return;
     };
@@ -26,9 +26,9 @@ pub(super) fn objectives(out: &mut String, run: &Run, options: &TerminalOptions)
     for one in judge_run(run) {
         let word = match one.verdict {
             ObjectiveVerdict::Met => "met".to_owned(),
-            ObjectiveVerdict::Missed => options.loud("MISSED"),
+            ObjectiveVerdict::Missed => options.bold_red("MISSED"),
             ObjectiveVerdict::CannotBeJudged | ObjectiveVerdict::NotSupported => {
-                options.loud("INCONCLUSIVE")
+                options.bold_red("INCONCLUSIVE")
             }
         };
         let _ = writeln!(

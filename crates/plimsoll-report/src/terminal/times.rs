@@ -6,12 +6,12 @@ use plimsoll_model::runs::run::Run;
 
 use super::table::COLUMN_GAP;
 use super::{TerminalOptions, write_wrapped};
-use crate::sections::measures::{STREAMS_NOTE, table};
+use crate::sections::protocol_measures::{STREAMS_NOTE, table};
 use crate::sections::table::TextTable;
 use crate::sections::times::{call_times, dash_note, overhead_text};
 
 /// Writes the measured times: a column for each kind of time, a row for each percentile.
-pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
+pub(super) fn write_times(out: &mut String, run: &Run, options: &TerminalOptions) {
     let known = call_times(run);
     let Some((_, first)) = known.first() else {
         return;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
-use plimsoll_model::runs::run::header::{LinkSecurity, LoopKind, PlannedStage};
+use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, PlannedStage};
 use plimsoll_model::runs::run::{
     IntervalRecord, MachineFacts, NegotiatedHandshakes, NegotiatedTls, ResourceUsage, Run,
     RunEnding, RunHeader, RunOrigin, RunWriter,
@@ -60,7 +60,7 @@ impl Fixture {
                 target: Some("grpcs://localhost:50051".to_owned()),
                 protocol: Some("grpc".to_owned()),
                 call: Some("score.ScoreService/GetScore".to_owned()),
-                security: Some(LinkSecurity::MutualTls),
+                security: Some(ConnectionSecurity::MutualTls),
                 tls: Some(NegotiatedTls {
                     version: "TLSv1_3".to_owned(),
                     suite: "TLS_AES_256_GCM_SHA384".to_owned(),
@@ -154,7 +154,7 @@ impl Fixture {
         let mut f = Fixture::steady(name);
         f.header.name = "orders, closed loop".to_owned();
         f.header.call = Some("orders.OrderService/Submit".to_owned());
-        f.header.security = Some(LinkSecurity::Plaintext);
+        f.header.security = Some(ConnectionSecurity::Plaintext);
         f.header.tls = None;
         f.header.load_loop = Some(LoopKind::Closed);
         f.header.arrivals = None;
@@ -292,9 +292,8 @@ impl Fixture {
             self.record_measures(recorder, stage, i, took);
             match outcome {
                 Outcome::DeadlineExceeded if i == 3 => recorder.stage_mut(stage).late += 1,
-                Outcome::Unavailable => {
-                    recorder.add_detail(outcome, "upstream connect error\u{1b}[31m or disconnect")
-                }
+                Outcome::Unavailable => recorder
+                    .add_failure_detail(outcome, "upstream connect error\u{1b}[31m or disconnect"),
                 _ => {}
             }
         }
@@ -314,23 +313,31 @@ impl Fixture {
             }
             CallKind::Queries => {
                 let astray = u64::from(i % 100 == 99);
-                recorder.add_count(stage, Count::TokensReceived, 10 - astray);
-                recorder.add_count(stage, Count::TokensMissing, astray);
-                recorder.add_count(stage, Count::TokensDuplicated, astray);
-                recorder.add_count(stage, Count::QueriesGood, 1 - astray);
-                recorder.record_time(stage, TimeMeasure::FirstToken, took / 4);
+                recorder.add_protocol_count(stage, Count::TokensReceived, 10 - astray);
+                recorder.add_protocol_count(stage, Count::TokensMissing, astray);
+                recorder.add_protocol_count(stage, Count::TokensDuplicated, astray);
+                recorder.add_protocol_count(stage, Count::QueriesGood, 1 - astray);
+                recorder.record_protocol_time(stage, TimeMeasure::FirstToken, took / 4);
                 for token in 1..10 {
-                    recorder.record_time(stage, TimeMeasure::TokenGap, took / 12 + token * US);
+                    recorder.record_protocol_time(
+                        stage,
+                        TimeMeasure::TokenGap,
+                        took / 12 + token * US,
+                    );
                 }
-                recorder.record_time(stage, TimeMeasure::TokenMean, took / 12);
+                recorder.record_protocol_time(stage, TimeMeasure::TokenMean, took / 12);
                 if i.is_multiple_of(4) {
-                    recorder.add_count(stage, Count::keyed("sessions_ok"), 1);
-                    recorder.record_time(
+                    recorder.add_protocol_count(stage, Count::keyed("sessions_ok"), 1);
+                    recorder.record_protocol_time(
                         stage,
                         TimeMeasure::keyed("session_create"),
                         700 * US + i * US,
                     );
-                    recorder.record_time(stage, TimeMeasure::SocketOpen, 900 * US + i * US);
+                    recorder.record_protocol_time(
+                        stage,
+                        TimeMeasure::SocketOpen,
+                        900 * US + i * US,
+                    );
                 }
             }
         }
@@ -358,7 +365,7 @@ impl Fixture {
                     resolve_ns: 0,
                     connect_ns: 95 * US + i % 50 * US,
                     handshake_ns: match self.header.security {
-                        Some(LinkSecurity::Plaintext) => 0,
+                        Some(ConnectionSecurity::Plaintext) => 0,
                         _ => 2_100 * US,
                     },
                     ready_ns: 250 * US,

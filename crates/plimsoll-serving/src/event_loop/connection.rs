@@ -72,7 +72,7 @@ impl<S: LoopService> LoopConnection<S> {
     }
 
     /// Reads and answers until the socket is empty or full. All bytes that are read arrived after `empty_at`.
-    pub(super) fn serve_ready(
+    pub(super) fn serve(
         &mut self,
         (network, buffers): (&mut OsNetwork, &mut LoopBuffers),
         service: &S,
@@ -88,7 +88,7 @@ impl<S: LoopService> LoopConnection<S> {
             }
             let LoopBuffers { read, out } = &mut *buffers;
             out.clear();
-            if service.produce_more(&mut self.state, out) {
+            if service.append_next_part(&mut self.state, out) {
                 if let Err(e) = self.write(network, out) {
                     return ServeOutcome::Broken(format!("writing: {e}"));
                 }
@@ -104,7 +104,7 @@ impl<S: LoopService> LoopConnection<S> {
                     if S::IS_MOSTLY_IDLE
                         && let LoopTransport::Tls(session) = &mut self.transport
                     {
-                        session.enter_rest();
+                        session.start_resting();
                     }
                     return ServeOutcome::Waiting;
                 }
@@ -116,7 +116,7 @@ impl<S: LoopService> LoopConnection<S> {
             let bytes = &mut read[..got];
             let served = &mut self.state;
             if network.has_receive_times() {
-                let last = network.last_arrival().unwrap_or_else(|| network.now());
+                let last = network.last_receive_time().unwrap_or_else(|| network.now());
                 let earliest = empty_at.min(last);
                 service.on_arrival(served, ArrivalTimes { last, earliest });
             }
@@ -138,7 +138,7 @@ impl<S: LoopService> LoopConnection<S> {
                         if !opened {
                             service.on_open(served, out);
                         }
-                        if let Some(agreement) = session.agreement() {
+                        if let Some(agreement) = session.negotiated_parameters() {
                             handshakes.add(agreement);
                             service.on_handshake_done(agreement);
                         }
@@ -249,7 +249,7 @@ impl<S: LoopService> LoopConnection<S> {
     /// Sends close_notify over TLS, as far as the socket accepts it.
     pub(super) fn send_close_notify(&mut self, network: &mut OsNetwork) {
         if let LoopTransport::Tls(session) = &mut self.transport {
-            session.close_notify();
+            session.queue_close_notify();
         }
         let _ = self.flush(network);
     }

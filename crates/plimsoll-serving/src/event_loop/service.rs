@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_engine::Clock;
-use plimsoll_engine::tls::Agreement;
+use plimsoll_engine::tls::NegotiatedParameters;
 use plimsoll_engine::transport::network::os::SocketOptions;
 use plimsoll_model::Time;
 
@@ -80,12 +80,12 @@ pub trait LoopService: Clone + Send + 'static {
     ) -> Result<(), String>;
 
     /// Returns the next delayed response to the bytes received last; called until it returns `None`.
-    fn next_delayed(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
+    fn next_delayed_response(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
         None
     }
 
     /// Appends a delayed response that is due, or nothing if the client no longer wants it.
-    fn write_delayed(
+    fn write_delayed_response(
         &self,
         _connection: &mut Self::Connection,
         _number: u64,
@@ -95,11 +95,12 @@ pub trait LoopService: Clone + Send + 'static {
     }
 
     /// Called when a delayed response was completely passed to the kernel, between these two times.
-    fn on_delayed_written(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
+    fn on_delayed_response_written(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {
+    }
 
     /// Appends the next part of a large response; called when all earlier parts are written. Returns false if no part
     /// is left.
-    fn produce_more(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
+    fn append_next_part(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
         false
     }
 
@@ -107,7 +108,7 @@ pub trait LoopService: Clone + Send + 'static {
     fn finish(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
     /// Called when a TLS handshake is complete.
-    fn on_handshake_done(&self, _agreement: Agreement) {}
+    fn on_handshake_done(&self, _agreement: NegotiatedParameters) {}
 
     /// Called when the connection was closed, by either end.
     fn on_closed(&self, _connection: &Self::Connection) {}

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use plimsoll_engine::tls::file_rotation::RotatingIdentity;
 use plimsoll_engine::tls::files::NamedFile;
-use plimsoll_engine::tls::rotation::RotatingIdentity;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;

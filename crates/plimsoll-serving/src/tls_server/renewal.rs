@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use plimsoll_engine::tls::file_rotation::{RotatingIdentity, RotatingVerifier};
 use plimsoll_engine::tls::files::NamedFile;
-use plimsoll_engine::tls::rotation::{RotatingIdentity, RotatingVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::server::ResolvesServerCert;
 
@@ -49,7 +49,7 @@ impl CertificateRenewal {
     ///
     /// # Errors
     /// When one of the files can't be used; its old content stays in use.
-    pub fn renew(&self) -> Result<(), ServeError> {
+    pub fn reload_files(&self) -> Result<(), ServeError> {
         let clients = self
             .clients
             .as_ref()

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::tls::rotation::{RotatingVerifier, TrustDigest};
+use plimsoll_engine::tls::certificate_expiry::unix_now;
+use plimsoll_engine::tls::file_rotation::{RotatingVerifier, TrustDigest};
 use plimsoll_engine::tls::trust::CertificateObservations;
-use plimsoll_engine::tls::validity::unix_now;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
 /// A ticketer or session store that stamps its sessions.
@@ -56,8 +56,8 @@ impl<T: ?Sized> ExpiringStore<T> {
         )
     }
 
-    fn unstamp_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
-        unstamp_if_valid(
+    fn remove_stamp_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
+        remove_stamp_if_valid(
             dated,
             self.clients.observations(),
             self.clients.trust_digest(),
@@ -71,7 +71,7 @@ fn stamp(session: &[u8], learned: &CertificateObservations, mark: TrustDigest) -
 
 /// Returns the session if its stamp is still valid. Sessions that are resumed from this one inherit its expiry, even if
 /// another process created it.
-fn unstamp_if_valid(
+fn remove_stamp_if_valid(
     dated: &[u8],
     learned: &CertificateObservations,
     mark: TrustDigest,
@@ -100,7 +100,7 @@ impl ProducesTickets for ExpiringStore<dyn ProducesTickets> {
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.unstamp_if_valid(&self.inner.decrypt(ticket)?)
+        self.remove_stamp_if_valid(&self.inner.decrypt(ticket)?)
     }
 }
 
@@ -111,11 +111,11 @@ impl StoresServerSessions for ExpiringStore<dyn StoresServerSessions> {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.unstamp_if_valid(&self.inner.get(key)?)
+        self.remove_stamp_if_valid(&self.inner.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.unstamp_if_valid(&self.inner.take(key)?)
+        self.remove_stamp_if_valid(&self.inner.take(key)?)
     }
 
     fn can_cache(&self) -> bool {
@@ -136,14 +136,14 @@ mod tests {
         let session = stamp(b"session", &begun, mark);
         let learned = CertificateObservations::default();
         assert_eq!(
-            unstamp_if_valid(&session, &learned, TrustDigest::default()),
+            remove_stamp_if_valid(&session, &learned, TrustDigest::default()),
             None
         );
-        let back = unstamp_if_valid(&session, &learned, mark);
+        let back = remove_stamp_if_valid(&session, &learned, mark);
         assert_eq!(back, Some(b"session".to_vec()));
         assert_eq!(learned.resumable_until(), until);
         let over = [&(unix_now() - 1).to_be_bytes()[..], &mark, b"session"].concat();
-        assert_eq!(unstamp_if_valid(&over, &learned, mark), None);
-        assert_eq!(unstamp_if_valid(&session[..15], &learned, mark), None);
+        assert_eq!(remove_stamp_if_valid(&over, &learned, mark), None);
+        assert_eq!(remove_stamp_if_valid(&session[..15], &learned, mark), None);
     }
 }

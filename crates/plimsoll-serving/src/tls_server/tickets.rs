@@ -19,7 +19,7 @@ use crate::ServeError;
 /// Time in seconds for which a key encrypts new tickets. For the same time afterwards it still decrypts them.
 const KEY_ROTATION_SECONDS: u64 = 6 * 60 * 60;
 /// Length in bytes of the number of the rotation period, with which every ticket begins.
-const PERIOD_LEN: usize = size_of::<u64>();
+const PERIOD_NUMBER_LEN: usize = size_of::<u64>();
 const KEY_LEN: usize = 32;
 
 /// The secret that processes share to accept each other's tickets. It is never printed, because it decrypts resumed
@@ -43,7 +43,7 @@ impl TicketSeed {
     }
 
     /// Returns the secret bytes, for another process.
-    pub fn bytes(&self) -> &[u8; TicketSeed::LEN] {
+    pub fn as_bytes(&self) -> &[u8; TicketSeed::LEN] {
         &self.0
     }
 }
@@ -61,7 +61,7 @@ impl fmt::Debug for TicketSeed {
 }
 
 /// A ticketer: encrypts and decrypts tickets.
-pub(super) struct SharedTickets {
+pub(super) struct SharedTicketer {
     seed: Prk,
     /// The keys of the current rotation period and of the previous one.
     keys: RwLock<Option<TicketKeys>>,
@@ -74,9 +74,9 @@ struct TicketKeys {
     previous: RandomizedNonceKey,
 }
 
-impl SharedTickets {
-    pub(super) fn new(seed: &TicketSeed) -> SharedTickets {
-        SharedTickets {
+impl SharedTicketer {
+    pub(super) fn new(seed: &TicketSeed) -> SharedTicketer {
+        SharedTicketer {
             seed: Salt::new(HKDF_SHA256, b"plimsoll tickets").extract(&seed.0),
             keys: RwLock::new(None),
             now: || UnixTime::now().as_secs(),
@@ -97,7 +97,7 @@ impl SharedTickets {
     }
 
     /// Calls `work` with the current keys. Derives them first if a new rotation period has begun.
-    fn with_keys<T>(&self, work: impl FnOnce(&TicketKeys) -> Option<T>) -> Option<T> {
+    fn with_current_keys<T>(&self, work: impl FnOnce(&TicketKeys) -> Option<T>) -> Option<T> {
         let period = (self.now)() / KEY_ROTATION_SECONDS;
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(keys) = known.as_ref().filter(|keys| keys.period == period) {
@@ -114,7 +114,7 @@ impl SharedTickets {
     }
 }
 
-impl ProducesTickets for SharedTickets {
+impl ProducesTickets for SharedTicketer {
     fn enabled(&self) -> bool {
         true
     }
@@ -126,7 +126,7 @@ impl ProducesTickets for SharedTickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.with_keys(|keys| {
+        self.with_current_keys(|keys| {
             let period = keys.period.to_be_bytes();
             let mut sealed = plain.to_vec();
             let nonce = keys
@@ -138,9 +138,9 @@ impl ProducesTickets for SharedTickets {
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let (period, rest) = ticket.split_first_chunk::<PERIOD_LEN>()?;
+        let (period, rest) = ticket.split_first_chunk::<PERIOD_NUMBER_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
-        self.with_keys(|keys| {
+        self.with_current_keys(|keys| {
             let key = match keys.period.checked_sub(u64::from_be_bytes(*period))? {
                 0 => &keys.current,
                 1 => &keys.previous,
@@ -158,7 +158,7 @@ impl ProducesTickets for SharedTickets {
     }
 }
 
-impl fmt::Debug for SharedTickets {
+impl fmt::Debug for SharedTicketer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedTickets(…)")
     }
@@ -168,10 +168,10 @@ impl fmt::Debug for SharedTickets {
 mod tests {
     use super::*;
 
-    fn at(seed: [u8; 32], now: fn() -> u64) -> SharedTickets {
-        SharedTickets {
+    fn at(seed: [u8; 32], now: fn() -> u64) -> SharedTicketer {
+        SharedTicketer {
             now,
-            ..SharedTickets::new(&TicketSeed(seed))
+            ..SharedTicketer::new(&TicketSeed(seed))
         }
     }
 

@@ -5,15 +5,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use plimsoll_engine::tls::file_rotation::RotatingVerifier;
 use plimsoll_engine::tls::files::NamedFile;
-use plimsoll_engine::tls::rotation::RotatingVerifier;
 use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 
 use crate::tls_server::renewal::CertificateRenewal;
 use crate::tls_server::session_expiry;
-use crate::tls_server::tickets::SharedTickets;
+use crate::tls_server::tickets::SharedTicketer;
 use crate::{ServeError, TicketSeed};
 
 /// The server side of TLS, loaded from its files.
@@ -49,7 +49,7 @@ pub struct ServerTlsOptions {
 
 impl ServerTlsOptions {
     /// Loads the files into a configuration that offers only `h2` by ALPN (RFC 9113 §3.2).
-    pub fn server_config(&self, tickets: Option<&TicketSeed>) -> Result<LoadedTls, ServeError> {
+    pub fn load(&self, tickets: Option<&TicketSeed>) -> Result<LoadedTls, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::crypto_provider(
             &self.suites,
             &self.groups,
@@ -59,7 +59,7 @@ impl ServerTlsOptions {
         let _ = provider.secure_random.fill(&mut [0u8; 32]);
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&plimsoll_engine::tls::library_versions(&self.versions))
+            .with_protocol_versions(&plimsoll_engine::tls::to_rustls_versions(&self.versions))
             .map_err(|e| ServeError::Tls(e.to_string()))?;
         let clients = match &self.client_ca {
             None => None,
@@ -85,7 +85,7 @@ impl ServerTlsOptions {
         }
         if let Some(seed) = tickets {
             config.session_storage = Arc::new(NoServerSessionStorage {});
-            config.ticketer = Arc::new(SharedTickets::new(seed));
+            config.ticketer = Arc::new(SharedTicketer::new(seed));
         }
         config.ticketer = session_expiry::wrap_ticketer(config.ticketer, clients.as_ref());
         config.session_storage =

@@ -17,17 +17,19 @@ use super::{CertificateError, CertificateOptions, KeyAlgorithm, LeafCertificate,
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// The validity of the CA in days, unless the certificates that it signs need a longer one.
 const CA_VALIDITY_DAYS: u32 = 3650;
-/// Time before now from which certificates are valid, because clocks of test machines differ.
+/// How long before the current time certificates become valid, to allow for clock skew between test machines.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
 /// Maximum number of generated names: with more names, no TLS library accepts the certificate, because handshake
 /// messages are limited to 64 KiB.
-const MAX_EXTRA_NAMES: u32 = 2_000;
+const MAX_GENERATED_NAMES: u32 = 2_000;
 const MAX_INTERMEDIATES: u32 = 20;
 
-/// Returns the contents of the files, in the order of [`super::CertificateSet::file_paths`].
-pub(super) fn make_contents(options: &CertificateOptions) -> Result<Vec<String>, CertificateError> {
+/// Returns the contents of the files, in the order of [`super::CertificatePaths::file_paths`].
+pub(super) fn build_file_contents(
+    options: &CertificateOptions,
+) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
-        ("names", options.more_names, MAX_EXTRA_NAMES),
+        ("names", options.more_names, MAX_GENERATED_NAMES),
         (
             "intermediate certificates",
             options.intermediates,
@@ -41,8 +43,8 @@ pub(super) fn make_contents(options: &CertificateOptions) -> Result<Vec<String>,
     let (not_before, not_after) = validity_period(options.validity)?;
     let authority = CertificateAuthority::generate(options, not_before, not_after)?;
     let leaf = |what, common_name: &str, names, algorithm: KeyAlgorithm, purpose| {
-        let key = algorithm.generate_key().map_err(making_error(what))?;
-        let mut leaf = CertificateParams::new(names).map_err(making_error(what))?;
+        let key = algorithm.generate_key().map_err(creation_error(what))?;
+        let mut leaf = CertificateParams::new(names).map_err(creation_error(what))?;
         set_common_name(&mut leaf, common_name);
         set_validity(&mut leaf, not_before, not_after);
         leaf.serial_number = Some(serial_number(&leaf, &key));
@@ -55,7 +57,7 @@ pub(super) fn make_contents(options: &CertificateOptions) -> Result<Vec<String>,
         leaf.extended_key_usages = vec![purpose];
         let cert = leaf
             .signed_by(&key, &authority.issuer)
-            .map_err(making_error(what))?;
+            .map_err(creation_error(what))?;
         // The chain is sent without the CA's own certificate, which the verifier already has.
         let chain = cert.pem() + &authority.intermediates_pem;
         Ok((chain, key.serialize_pem(), leaf.serial_number))
@@ -96,7 +98,7 @@ pub(super) fn make_contents(options: &CertificateOptions) -> Result<Vec<String>,
     Ok(contents)
 }
 
-fn making_error(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
+fn creation_error(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
     move |source| CertificateError::Making { what, source }
 }
 
@@ -132,7 +134,7 @@ impl CertificateAuthority {
         let key = options
             .algorithm
             .generate_key()
-            .map_err(making_error("CA key"))?;
+            .map_err(creation_error("CA key"))?;
         let fingerprint: String = CertificateParams::default()
             .key_identifier(&key)
             .iter()
@@ -145,12 +147,12 @@ impl CertificateAuthority {
         );
         let cert = ca
             .self_signed(&key)
-            .map_err(making_error("CA certificate"))?;
+            .map_err(creation_error("CA certificate"))?;
         let key_pem = key.serialize_pem();
         let (mut issuer, mut between) = (Issuer::new(ca, key), String::new());
         let mut above = Vec::new();
         for n in 1..=options.intermediates {
-            let making = making_error("intermediate certificate");
+            let making = creation_error("intermediate certificate");
             let key = options.algorithm.generate_key().map_err(&making)?;
             let common_name = format!("Plimsoll test CA {fingerprint}, intermediate {n}");
             let mut ca = params(&common_name, options.intermediates - n);
@@ -210,7 +212,7 @@ fn revocation_list_pem(
         revoked_certs: revoked.collect(),
         key_identifier_method: KeyIdMethod::Sha256,
     };
-    let making = making_error("list of revoked certificates");
+    let making = creation_error("list of revoked certificates");
     let signed = list.signed_by(issuer).map_err(&making)?;
     signed.pem().map_err(&making)
 }

@@ -1,6 +1,6 @@
 //! The configuration of the balancer: one template for stacks on this machine and for stacks in containers.
 
-const TEMPLATE: &str = include_str!("haproxy.cfg");
+const CONFIG_TEMPLATE: &str = include_str!("haproxy.cfg");
 
 /// The settings of a balancer. Addresses are in haproxy's format: HOST:PORT, or *:PORT.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl BalancerConfig {
         } else {
             ("", "")
         };
-        TEMPLATE
+        CONFIG_TEMPLATE
             .replace("{maxconn}", &self.connections.to_string())
             .replace("{names}", names)
             .replace("{look-up}", look_up)
@@ -52,7 +52,7 @@ impl BalancerConfig {
 
 /// Returns the number of client connections that each balancer has to allow: a session uses a WebSocket and a
 /// connection to the API. The kernel distributes connections by a hash, which is never quite even.
-pub(super) fn client_connections(sessions: u32, balancers: u16) -> u64 {
+pub(super) fn max_client_connections(sessions: u32, balancers: u16) -> u64 {
     let all = 2 * u64::from(sessions);
     match balancers {
         0 | 1 => all + 200,

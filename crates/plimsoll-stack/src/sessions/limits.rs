@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use plimsoll_engine::transport::descriptors::descriptor_limit;
 
 use super::StackTopology;
-use super::balancer::client_connections;
+use super::balancer::max_client_connections;
 
 /// Number of descriptors that a process needs in addition to those of its clients.
 const RESERVED_DESCRIPTORS: u64 = 500;
@@ -38,8 +38,8 @@ impl StackLimits {
     }
 
     /// Returns how many balancers on the same ports are needed for `sessions` sessions.
-    pub fn required_balancers(&self, sessions: u32) -> u16 {
-        let fits = |n: &u16| balancer_descriptors(sessions, *n) <= self.descriptors;
+    pub fn required_balancer_count(&self, sessions: u32) -> u16 {
+        let fits = |n: &u16| descriptors_per_balancer(sessions, *n) <= self.descriptors;
         (1..=MAX_BALANCERS).find(fits).unwrap_or(MAX_BALANCERS)
     }
 
@@ -55,7 +55,7 @@ impl StackLimits {
             vec![
                 (
                     "a balancer",
-                    balancer_descriptors(topology.sessions, topology.balancers),
+                    descriptors_per_balancer(topology.sessions, topology.balancers),
                 ),
                 (
                     "a gateway",
@@ -85,12 +85,12 @@ impl StackLimits {
 }
 
 /// Returns the number of descriptors that each balancer needs: two per client connection, and the reserved ones.
-fn balancer_descriptors(sessions: u32, balancers: u16) -> u64 {
-    2 * client_connections(sessions, balancers) + RESERVED_DESCRIPTORS
+fn descriptors_per_balancer(sessions: u32, balancers: u16) -> u64 {
+    2 * max_client_connections(sessions, balancers) + RESERVED_DESCRIPTORS
 }
 
 /// Returns the first of `addresses` that is already in use.
-pub(super) fn find_taken_address<'a>(
+pub(super) fn find_address_in_use<'a>(
     addresses: impl IntoIterator<Item = (&'a str, SocketAddr)>,
 ) -> Option<(&'a str, SocketAddr)> {
     // Ports are bound in the same way as by the servers, so that old connections in TIME_WAIT do not matter.
@@ -122,7 +122,7 @@ mod tests {
                 && problems[0].contains("20000")
         );
         assert_eq!(
-            [100, 4_000, 5_000, 10_000].map(|n| limits.required_balancers(n)),
+            [100, 4_000, 5_000, 10_000].map(|n| limits.required_balancer_count(n)),
             [1, 1, 2, 3]
         );
         let several = StackTopology {
@@ -141,10 +141,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(
-            find_taken_address([("redis", address)]),
+            find_address_in_use([("redis", address)]),
             Some(("redis", address))
         );
         drop(listener);
-        assert_eq!(find_taken_address([("redis", address)]), None);
+        assert_eq!(find_address_in_use([("redis", address)]), None);
     }
 }

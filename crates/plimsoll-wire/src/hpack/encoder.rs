@@ -73,7 +73,7 @@ impl Encoder {
     ) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in fields {
-            self.encode_field(plain_field(name, value), keep, &mut block);
+            self.encode_field(new_field(name, value), keep, &mut block);
         }
         block
     }
@@ -99,7 +99,7 @@ impl Encoder {
     }
 }
 
-fn plain_field<'a>(name: &'a str, value: &'a str) -> HeaderField<'a> {
+fn new_field<'a>(name: &'a str, value: &'a str) -> HeaderField<'a> {
     HeaderField {
         name: name.as_bytes(),
         value: value.as_bytes(),
@@ -216,7 +216,7 @@ impl PeerTable {
     /// Returns whether the steady block can be sent without size updates. This is the common case, and takes two
     /// comparisons.
     #[inline]
-    pub fn is_steady(&self) -> bool {
+    pub fn can_send_steady_block(&self) -> bool {
         self.is_inserted && self.signalled == self.lowest && self.signalled == self.allowed
     }
 
@@ -263,12 +263,12 @@ impl PeerTable {
 /// An encoder of a connection's varying field lists, using the dynamic table that the peer allows: for relays, which do
 /// not know the lists in advance.
 #[derive(Debug, Default)]
-pub struct ListEncoder {
+pub struct FieldListEncoder {
     encoder: Encoder,
     peer: PeerTable,
 }
 
-impl ListEncoder {
+impl FieldListEncoder {
     /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
     pub fn set_allowed_table_size(&mut self, size: u32) {
         self.peer.set_allowed_size(size);
@@ -283,7 +283,7 @@ impl ListEncoder {
         keep: impl Fn(&HeaderField<'_>) -> bool,
         block: &mut Vec<u8>,
     ) -> bool {
-        let mut changed = !self.is_current();
+        let mut changed = !self.is_table_size_current();
         if changed {
             self.encoder.table.resize(self.peer.lowest);
             self.encoder.table.resize(self.peer.allowed);
@@ -297,7 +297,7 @@ impl ListEncoder {
     }
 
     /// Returns whether no size update is due.
-    fn is_current(&self) -> bool {
+    fn is_table_size_current(&self) -> bool {
         self.peer.signalled == self.peer.lowest && self.peer.signalled == self.peer.allowed
     }
 }
@@ -363,12 +363,12 @@ mod tests {
             (choice, updates.clone())
         };
         assert_eq!(next(&mut table), (BlockChoice::First, vec![]));
-        assert!(table.is_steady());
+        assert!(table.can_send_steady_block());
         table.set_allowed_size(1 << 20);
-        assert!(table.is_steady());
+        assert!(table.can_send_steady_block());
         // A smaller size that suffices is signalled, and the entries remain.
         table.set_allowed_size(256);
-        assert!(!table.is_steady());
+        assert!(!table.can_send_steady_block());
         assert_eq!(
             next(&mut table),
             (BlockChoice::Steady, vec![0x3f, 0xe1, 0x01])
@@ -390,7 +390,7 @@ mod tests {
             next(&mut table),
             (BlockChoice::First, vec![0x20, 0x3f, 0xe1, 0x1f])
         );
-        assert!(table.is_steady());
+        assert!(table.can_send_steady_block());
     }
 
     proptest! {
@@ -429,7 +429,7 @@ mod tests {
                 0..8,
             ),
         ), 1..20)) {
-            let mut encoder = ListEncoder::default();
+            let mut encoder = FieldListEncoder::default();
             let mut decoder = Decoder::new(4096, 1 << 16);
             for (allowed, list) in lists {
                 if let Some(size) = allowed {

@@ -1,7 +1,7 @@
 //! HPACK, the header compression of HTTP/2 (RFC 7541). Drivers, reference servers, the tracer and the sidecar use it.
 //!
 //! The decoder is complete, and its memory is bounded: for any input it returns fields or an [`HpackError`]. The
-//! encoder is designed for repeated requests, whose blocks are encoded once and sent many times; [`ListEncoder`] is for
+//! encoder is designed for repeated requests, whose blocks are encoded once and sent many times; [`FieldListEncoder`] is for
 //! relays.
 
 mod decoder;
@@ -12,7 +12,7 @@ mod table;
 
 pub use decoder::{DecodedBlock, Decoder, HeaderField};
 pub use encoder::{
-    BlockChoice, Encoder, ListEncoder, PeerTable, begin_literal, prefix_with_length,
+    BlockChoice, Encoder, FieldListEncoder, PeerTable, begin_literal, prefix_with_length,
 };
 pub use huffman::{decode as huffman_decode, encode as huffman_encode};
 

@@ -90,7 +90,7 @@ impl DynamicTable {
     /// (§4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES;
-        self.evict_to(self.max_size.saturating_sub(size));
+        self.evict_to_size(self.max_size.saturating_sub(size));
         if size > self.max_size {
             return;
         }
@@ -120,7 +120,7 @@ impl DynamicTable {
 
     pub(super) fn resize(&mut self, max_size: u32) {
         self.max_size = max_size as usize;
-        self.evict_to(self.max_size);
+        self.evict_to_size(self.max_size);
     }
 
     /// Returns the heap memory in bytes.
@@ -128,7 +128,7 @@ impl DynamicTable {
         self.text.capacity() + self.entries.capacity() * size_of::<TableEntry>()
     }
 
-    fn evict_to(&mut self, size: usize) {
+    fn evict_to_size(&mut self, size: usize) {
         while self.size > size
             && let Some(oldest) = self.entries.pop_back()
         {

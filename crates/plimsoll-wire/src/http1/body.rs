@@ -60,7 +60,7 @@ impl BodyReader {
 
     /// Accepts trailers of up to `max` bytes instead of 64 KiB.
     #[must_use]
-    pub fn with_max_trailers(mut self, max: usize) -> BodyReader {
+    pub fn with_max_trailer_bytes(mut self, max: usize) -> BodyReader {
         self.max_trailers = max;
         self
     }
@@ -226,7 +226,7 @@ impl BodyReader {
     ///
     /// # Errors
     /// Returns an error if the body is incomplete.
-    pub fn end(&self) -> Result<(), Http1Error> {
+    pub fn on_end_of_stream(&self) -> Result<(), Http1Error> {
         let seen = self.received;
         match self.state {
             BodyState::Complete | BodyState::UntilClose => Ok(()),

@@ -7,31 +7,31 @@ use httparse::{Header, ParserConfig, Status};
 use super::Http1Error;
 
 /// Number of fields that are stored without allocation; the maximum for requests.
-const INLINE_FIELDS: usize = 128;
+const INLINE_FIELD_COUNT: usize = 128;
 
 /// Length in bytes of the shortest possible field: `a:` and a line break.
 const MIN_FIELD_BYTES: usize = 3;
 
 /// Storage for a head's fields, so that parsing needs no allocation.
-pub struct FieldSpace<'b> {
-    inline: [MaybeUninit<Header<'b>>; INLINE_FIELDS],
+pub struct FieldStorage<'b> {
+    inline: [MaybeUninit<Header<'b>>; INLINE_FIELD_COUNT],
     /// Storage for responses with more fields.
     large: Vec<MaybeUninit<Header<'b>>>,
 }
 
-impl FieldSpace<'_> {
+impl FieldStorage<'_> {
     /// Creates storage for 128 fields; it grows for responses with more.
     pub fn new() -> Self {
-        FieldSpace {
-            inline: [const { MaybeUninit::uninit() }; INLINE_FIELDS],
+        FieldStorage {
+            inline: [const { MaybeUninit::uninit() }; INLINE_FIELD_COUNT],
             large: Vec::new(),
         }
     }
 }
 
-impl Default for FieldSpace<'_> {
+impl Default for FieldStorage<'_> {
     fn default() -> Self {
-        FieldSpace::new()
+        FieldStorage::new()
     }
 }
 
@@ -105,7 +105,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     pub fn parse(
         bytes: &'b [u8],
         max: usize,
-        space: &'h mut FieldSpace<'b>,
+        space: &'h mut FieldStorage<'b>,
     ) -> Result<Option<RequestHead<'h, 'b>>, Http1Error> {
         let mut parsed = httparse::Request::new(&mut []);
         let status = ParserConfig::default().parse_request_with_uninit_headers(
@@ -113,7 +113,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
             bytes,
             &mut space.inline,
         );
-        let Some(size) = complete_size(status, bytes.len(), max)? else {
+        let Some(size) = size_if_complete(status, bytes.len(), max)? else {
             return Ok(None);
         };
         let is_1_1 = parsed.version == Some(1);
@@ -154,19 +154,19 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// Returns an error if the head is invalid or exceeds [`super::MAX_HEAD_BYTES`] bytes.
     pub fn parse(
         bytes: &'b [u8],
-        space: &'h mut FieldSpace<'b>,
+        space: &'h mut FieldStorage<'b>,
     ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
-        ResponseHead::parse_within(bytes, super::MAX_HEAD_BYTES, space)
+        ResponseHead::parse_with_max_bytes(bytes, super::MAX_HEAD_BYTES, space)
     }
 
     /// Does the same as [`ResponseHead::parse`] for a head of at most `max` bytes with any number of fields.
     ///
     /// # Errors
     /// Returns an error if the head is invalid or exceeds `max` bytes.
-    pub fn parse_within(
+    pub fn parse_with_max_bytes(
         bytes: &'b [u8],
         max: usize,
-        space: &'h mut FieldSpace<'b>,
+        space: &'h mut FieldStorage<'b>,
     ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
         let config = ParserConfig::default();
         let mut parsed = httparse::Response::new(&mut []);
@@ -180,7 +180,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
             status =
                 config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.large);
         }
-        let Some(size) = complete_size(status, bytes.len(), max)? else {
+        let Some(size) = size_if_complete(status, bytes.len(), max)? else {
             return Ok(None);
         };
         let general = MessageProperties::from_fields(parsed.headers, parsed.version == Some(1))?;
@@ -202,7 +202,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// Returns the error of a connection that ended after `bytes` within a head. An error in `bytes` takes precedence
     /// over the truncation, since where the connection ended depends only on the network.
     pub fn truncation_error(bytes: &'b [u8]) -> Http1Error {
-        let read = ResponseHead::parse(bytes, &mut FieldSpace::new()).map(|_| ());
+        let read = ResponseHead::parse(bytes, &mut FieldStorage::new()).map(|_| ());
         read.err().unwrap_or(Http1Error::EndedInHead)
     }
 
@@ -212,10 +212,10 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// Returns an error if one of the heads is invalid, or if together they exceed [`super::MAX_HEAD_BYTES`] bytes.
     pub fn parse_final(
         bytes: &'b [u8],
-        space: &'h mut FieldSpace<'b>,
+        space: &'h mut FieldStorage<'b>,
     ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
         let mut before = 0;
-        while let Some(head) = ResponseHead::parse(&bytes[before..], &mut FieldSpace::new())? {
+        while let Some(head) = ResponseHead::parse(&bytes[before..], &mut FieldStorage::new())? {
             if !head.is_interim() {
                 let head = ResponseHead::parse(&bytes[before..], space)?;
                 return Ok(head.map(|head| ResponseHead {
@@ -238,7 +238,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     }
 }
 
-fn complete_size(
+fn size_if_complete(
     parsed: httparse::Result<usize>,
     seen: usize,
     max: usize,

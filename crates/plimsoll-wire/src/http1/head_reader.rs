@@ -1,6 +1,6 @@
 //! Reads the heads of one connection's responses, regardless of how the bytes are split.
 
-use super::{FieldSpace, Http1Error, MAX_HEAD_BYTES, ResponseHead};
+use super::{FieldStorage, Http1Error, MAX_HEAD_BYTES, ResponseHead};
 
 /// Size in bytes above which an incomplete head is parsed again only at the end of a line.
 const RESCAN_THRESHOLD_BYTES: usize = 1024;
@@ -53,9 +53,9 @@ impl ResponseHeadReader {
         // for each byte.
         let is_due =
             before < RESCAN_THRESHOLD_BYTES || whole.len() > self.max || bytes.contains(&b'\n');
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = if is_due {
-            ResponseHead::parse_within(whole, self.max, &mut space)?
+            ResponseHead::parse_with_max_bytes(whole, self.max, &mut space)?
         } else {
             None
         };

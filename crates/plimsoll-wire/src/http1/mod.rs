@@ -18,7 +18,7 @@ mod tests;
 mod write;
 
 pub use body::BodyReader;
-pub use head::{BodyFraming, FieldSpace, HttpFields, RequestHead, ResponseHead};
+pub use head::{BodyFraming, FieldStorage, HttpFields, RequestHead, ResponseHead};
 pub use head_reader::ResponseHeadReader;
 pub use response_reader::{HttpResponse, ResponseReader};
 pub use write::{append_request_head, append_response_head};

@@ -76,11 +76,11 @@ impl ResponseReader {
     ///
     /// # Errors
     /// Returns an error if a response is incomplete.
-    pub fn end(&mut self) -> Result<Option<HttpResponse>, Http1Error> {
+    pub fn on_end_of_stream(&mut self) -> Result<Option<HttpResponse>, Http1Error> {
         match &self.current {
             None => self.heads.truncation_error().map_or(Ok(None), Err),
             Some((_, body)) => {
-                body.end()?;
+                body.on_end_of_stream()?;
                 Ok(self.take_response())
             }
         }

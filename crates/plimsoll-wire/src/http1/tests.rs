@@ -21,7 +21,7 @@ fn read(bytes: &[u8], step: usize, max_body: u64) -> ReadResult {
             }
         }
     }
-    let end = responses.end();
+    let end = responses.on_end_of_stream();
     if let Ok(Some(whole)) = &end {
         assert_eq!(whole.body, body.len() as u64);
     }
@@ -99,7 +99,7 @@ fn truncated_malformed_line_is_head_error() {
             .chunks(step)
             .try_for_each(|piece| responses.consume(piece, |_| ()).map(|_| ()));
         let error = taken
-            .and_then(|()| responses.end().map(|_| ()))
+            .and_then(|()| responses.on_end_of_stream().map(|_| ()))
             .unwrap_err();
         assert!(matches!(error, Http1Error::Head(_)), "by {step}: {error}");
     }
@@ -302,7 +302,7 @@ fn trailers_accepted_up_to_limit() {
     let bytes = format!("0\r\nx: {}\r\ny: z\r\n\r\n", "y".repeat(70_000));
     for (max, is_over) in [(70_006, false), (70_007, true)] {
         for step in [1_000, bytes.len()] {
-            let mut body = BodyReader::new_complete().with_max_trailers(max);
+            let mut body = BodyReader::new_complete().with_max_trailer_bytes(max);
             body.restart(BodyFraming::Chunked, 10).unwrap();
             let mut pieces = bytes.as_bytes().chunks(step);
             let taken = pieces.try_for_each(|piece| body.consume(piece, &mut |_| ()).map(|_| ()));
@@ -361,7 +361,7 @@ fn requests_parse_in_every_split() {
         X-A: 1, 2\r\nx-a:3 \r\nContent-Length: 7\r\n\r\n{\"a\":1}";
     let size = bytes.len() - 7;
     for end in 0..=bytes.len() {
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = RequestHead::parse(&bytes[..end], 1_000, &mut space).unwrap();
         assert_eq!(head.is_some(), end >= size);
         let Some(head) = head else { continue };
@@ -387,7 +387,7 @@ fn requests_parse_in_every_split() {
         ),
     ] {
         let text = format!("GET /{fields}\r\n\r\n");
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = RequestHead::parse(text.as_bytes(), 1_000, &mut space);
         let head = head.unwrap().unwrap();
         assert_eq!((head.closes, head.body), (closes, body), "{text}");
@@ -424,7 +424,7 @@ fn ambiguous_requests_are_rejected() {
         } else {
             1_000
         };
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = RequestHead::parse(text.as_bytes(), max, &mut space);
         assert_eq!(head.err(), Some(error), "{text:?}");
     }

@@ -66,7 +66,7 @@ pub enum ControlEvent<'a> {
 
 /// The way in which a stream had been closed before a frame arrived on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamClosure {
+pub enum StreamCloseCause {
     /// This end has reset the stream or ignores it; the peer may have sent the frame before it knew.
     Reset,
     /// The peer has sent RST_STREAM and must not send on the stream any more.
@@ -160,7 +160,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Returns whether the peer has acknowledged our SETTINGS.
-    pub fn is_acknowledged(&self) -> bool {
+    pub fn are_settings_acknowledged(&self) -> bool {
         self.is_acknowledged
     }
 
@@ -188,7 +188,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Accepts header blocks of up to `max` bytes, at most 256 times [`MAX_HEADER_BLOCK_BYTES`].
-    pub fn set_max_header_block(&mut self, max: u32) {
+    pub fn set_max_header_block_bytes(&mut self, max: u32) {
         let extra = (max as usize)
             .div_ceil(MAX_HEADER_BLOCK_BYTES)
             .saturating_sub(1);
@@ -196,19 +196,19 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Returns the maximum size of a split header block in bytes.
-    fn max_block(&self) -> usize {
+    fn max_header_block_bytes(&self) -> usize {
         (usize::from(self.extra_blocks) + 1) * MAX_HEADER_BLOCK_BYTES
     }
 
     /// Returns the number of unused stream ids (RFC 9113 §5.1.1).
     #[inline]
-    pub fn ids_left(&self) -> u32 {
+    pub fn stream_ids_left(&self) -> u32 {
         (MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
     }
 
     /// Returns the lowest unused id.
     #[inline]
-    pub fn next_id(&self) -> u32 {
+    pub fn next_stream_id(&self) -> u32 {
         self.next_id
     }
 
@@ -254,7 +254,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.send_window -= length;
     }
 
-    /// Resets a stream. Frames that still arrive on it must be handled as [`StreamClosure::Reset`].
+    /// Resets a stream. Frames that still arrive on it must be handled as [`StreamCloseCause::Reset`].
     pub fn reset_stream(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
@@ -333,7 +333,10 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns an error if the frame is too large (RFC 9113 §4.2).
     #[inline]
-    pub fn take_reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+    pub fn take_reassembled_frame(
+        &mut self,
+        input: &mut &[u8],
+    ) -> Result<Option<Vec<u8>>, Violation> {
         if self.partial.is_empty()
             || !fill_partial_frame(&mut self.partial, input, DEFAULT_MAX_FRAME_BYTES)?
         {
@@ -343,9 +346,9 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Stores `rest`, an incomplete frame. `buffer` is the result of the previous
-    /// [`Http2Connection::take_reassembled`], for reuse.
+    /// [`Http2Connection::take_reassembled_frame`], for reuse.
     #[inline]
-    pub fn keep_partial(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
+    pub fn store_partial_frame(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
         if let Some(mut buffer) =
             buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL_BYTES)
         {
@@ -356,7 +359,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Returns the stored incomplete frame.
-    pub fn partial(&self) -> &[u8] {
+    pub fn partial_frame(&self) -> &[u8] {
         &self.partial
     }
 

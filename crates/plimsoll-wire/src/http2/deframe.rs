@@ -24,7 +24,7 @@ where
     while let Some((head, rest)) = input.split_first_chunk::<{ FrameHeader::LEN }>() {
         let head = FrameHeader::parse(head);
         if head.length() > max {
-            return Err(too_large_violation(head, max));
+            return Err(frame_too_large_violation(head, max));
         }
         let Some((payload, rest)) = rest.split_at_checked(head.length() as usize) else {
             break;
@@ -48,7 +48,7 @@ pub fn split_frame<'a>(
     };
     let head = FrameHeader::parse(head);
     if head.length() > max {
-        return Err(too_large_violation(head, max));
+        return Err(frame_too_large_violation(head, max));
     }
     let Some((payload, rest)) = rest.split_at_checked(head.length() as usize) else {
         return Ok(None);
@@ -81,13 +81,13 @@ pub(super) fn fill_partial_frame(
     };
     let head = FrameHeader::parse(head);
     if head.length() > max {
-        return Err(too_large_violation(head, max));
+        return Err(frame_too_large_violation(head, max));
     }
     Ok(take(partial, FrameHeader::LEN + head.length() as usize))
 }
 
 #[cold]
-fn too_large_violation(head: FrameHeader, max: u32) -> Violation {
+fn frame_too_large_violation(head: FrameHeader, max: u32) -> Violation {
     let why = format!(
         "a frame of {} bytes, over the limit of {max} (RFC 9113, 4.2)",
         head.length()

@@ -56,7 +56,7 @@ const fn byte_classes() -> [u8; 256] {
 }
 
 #[inline]
-fn all_in_class(bytes: &[u8], class: u8) -> bool {
+fn are_all_in_class(bytes: &[u8], class: u8) -> bool {
     bytes
         .iter()
         .all(|b| BYTE_CLASSES[usize::from(*b)] & class != 0)
@@ -65,10 +65,10 @@ fn all_in_class(bytes: &[u8], class: u8) -> bool {
 /// Returns the rule that a regular field violates: RFC 9113 §8.2.1 (characters, as in RFC 9110 §5.1 and §5.5)
 /// and §8.2.2 (connection-specific fields).
 pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
-    if name.is_empty() || !all_in_class(name, byte_class::NAME) {
+    if name.is_empty() || !are_all_in_class(name, byte_class::NAME) {
         return Some("a field name with upper case or other forbidden bytes (RFC 9113, 8.2.1)");
     }
-    if !all_in_class(value, byte_class::VALUE) {
+    if !are_all_in_class(value, byte_class::VALUE) {
         return Some("a field value with CR, LF or other control bytes (RFC 9113, 8.2.1)");
     }
     let is_blank = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
@@ -88,7 +88,7 @@ pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
 
 /// Returns whether the value is a method (RFC 9110 §9.1).
 pub(super) fn is_method(value: &[u8]) -> bool {
-    !value.is_empty() && all_in_class(value, byte_class::TOKEN)
+    !value.is_empty() && are_all_in_class(value, byte_class::TOKEN)
 }
 
 /// Returns whether the value is a scheme (RFC 3986 §3.1).
@@ -99,16 +99,16 @@ pub(super) fn is_scheme(value: &[u8]) -> bool {
 
 /// Returns whether the value is an absolute path, with or without a query (RFC 9113 §8.3.1).
 pub(super) fn is_path(value: &[u8]) -> bool {
-    value.starts_with(b"/") && all_in_class(value, byte_class::PATH)
+    value.starts_with(b"/") && are_all_in_class(value, byte_class::PATH)
 }
 
 /// Returns whether the value is a host with an optional port and no user information (RFC 9113 §8.3.1). An empty
 /// authority is allowed.
 pub(super) fn is_authority(value: &[u8]) -> bool {
-    if !all_in_class(value, byte_class::AUTHORITY) {
+    if !are_all_in_class(value, byte_class::AUTHORITY) {
         return false;
     }
-    let (host, port) = host_and_port(value);
+    let (host, port) = split_port(value);
     let is_host = match host.strip_prefix(b"[") {
         Some(rest) => rest
             .strip_suffix(b"]")
@@ -120,7 +120,7 @@ pub(super) fn is_authority(value: &[u8]) -> bool {
 }
 
 /// Splits off the port: the bytes after the last colon outside brackets.
-fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+fn split_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     match value.iter().rposition(|b| matches!(b, b':' | b']')) {
         Some(at) if value[at] == b':' => (&value[..at], Some(&value[at + 1..])),
         _ => (value, None),
@@ -130,7 +130,7 @@ fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
 /// Returns whether two authorities are equal: hosts are case-insensitive, and the scheme's default port is equivalent
 /// to no port.
 pub(super) fn are_same_authority(one: &[u8], other: &[u8], default_port: &[u8]) -> bool {
-    let without = |value| match host_and_port(value) {
+    let without = |value| match split_port(value) {
         (host, Some(port)) if port.is_empty() || port == default_port => (host, None),
         parts => parts,
     };

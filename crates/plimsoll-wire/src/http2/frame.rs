@@ -188,11 +188,11 @@ impl<'a> Http2Frame<'a> {
                 end_stream: head.has_flag(flags::END_STREAM),
             }),
             kind::HEADERS => Ok(Http2Frame::Headers {
-                fragment: Http2Frame::parse_fragment(head, payload)?,
+                fragment: Http2Frame::parse_headers_fragment(head, payload)?,
                 end_stream: head.has_flag(flags::END_STREAM),
                 end_headers: head.has_flag(flags::END_HEADERS),
             }),
-            _ => Http2Frame::parse_rare(head, payload),
+            _ => Http2Frame::parse_other_type(head, payload),
         }
     }
 
@@ -203,7 +203,7 @@ impl<'a> Http2Frame<'a> {
     #[inline(always)]
     pub fn parse_data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         require_stream_id(head)?;
-        without_padding(head, payload)
+        strip_padding(head, payload)
     }
 
     /// Does the same as [`Http2Frame::parse`] for a HEADERS frame; returns its fragment of the header block.
@@ -211,14 +211,17 @@ impl<'a> Http2Frame<'a> {
     /// # Errors
     /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
-    pub fn parse_fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
+    pub fn parse_headers_fragment(
+        head: FrameHeader,
+        payload: &'a [u8],
+    ) -> Result<&'a [u8], Violation> {
         require_stream_id(head)?;
-        let fragment = without_padding(head, payload)?;
+        let fragment = strip_padding(head, payload)?;
         if !head.has_flag(flags::PRIORITY) {
             return Ok(fragment);
         }
         fragment.get(5..).ok_or_else(|| {
-            size_error(
+            frame_size_violation(
                 head,
                 "HEADERS with PRIORITY is too short for it (RFC 9113, 6.2)",
             )
@@ -226,7 +229,7 @@ impl<'a> Http2Frame<'a> {
     }
 
     #[inline(never)]
-    fn parse_rare(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
+    fn parse_other_type(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         match head.kind() {
             kind::PRIORITY => {
                 require_stream_id(head)?;
@@ -247,12 +250,12 @@ impl<'a> Http2Frame<'a> {
             kind::SETTINGS => Http2Frame::parse_settings(head, payload),
             kind::PUSH_PROMISE => {
                 require_stream_id(head)?;
-                let payload = without_padding(head, payload)?;
+                let payload = strip_padding(head, payload)?;
                 let (promised, fragment) = payload.split_first_chunk::<4>().ok_or_else(|| {
-                    size_error(head, "PUSH_PROMISE has no stream id (RFC 9113, 6.6)")
+                    frame_size_violation(head, "PUSH_PROMISE has no stream id (RFC 9113, 6.6)")
                 })?;
                 Ok(Http2Frame::PushPromise {
-                    promised: stream_id(*promised),
+                    promised: parse_stream_id(*promised),
                     fragment,
                     end_headers: head.has_flag(flags::END_HEADERS),
                 })
@@ -269,15 +272,18 @@ impl<'a> Http2Frame<'a> {
             kind::GOAWAY => {
                 require_stream_zero(head)?;
                 let [a, b, c, d, e, f, g, h, debug @ ..] = payload else {
-                    return Err(size_error(head, "GOAWAY under 8 bytes (RFC 9113, 6.8)"));
+                    return Err(frame_size_violation(
+                        head,
+                        "GOAWAY under 8 bytes (RFC 9113, 6.8)",
+                    ));
                 };
                 Ok(Http2Frame::GoAway {
-                    last_stream: stream_id([*a, *b, *c, *d]),
+                    last_stream: parse_stream_id([*a, *b, *c, *d]),
                     code: ErrorCode(u32::from_be_bytes([*e, *f, *g, *h])),
                     debug,
                 })
             }
-            kind::WINDOW_UPDATE => match stream_id(parse_fixed_length(head, payload)?) {
+            kind::WINDOW_UPDATE => match parse_stream_id(parse_fixed_length(head, payload)?) {
                 0 => Err(Violation::stream_error(
                     head.stream(),
                     ErrorCode::PROTOCOL_ERROR,
@@ -304,21 +310,21 @@ impl<'a> Http2Frame<'a> {
         }
         if !payload.len().is_multiple_of(6) {
             let why = "SETTINGS whose length is not a multiple of 6 (RFC 9113, 6.5)";
-            return Err(size_error(head, why));
+            return Err(frame_size_violation(head, why));
         }
         Ok(Http2Frame::Settings(SettingsPayload::parse(payload)?))
     }
 }
 
 /// Reads a stream id of 31 bits; the reserved bit is ignored (RFC 9113 §4.1).
-fn stream_id(bytes: [u8; 4]) -> u32 {
+fn parse_stream_id(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
 
 #[inline(always)]
 fn require_stream_id(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
-        0 => Err(misplaced_frame(head, "")),
+        0 => Err(misplaced_frame_violation(head, "")),
         _ => Ok(()),
     }
 }
@@ -326,12 +332,12 @@ fn require_stream_id(head: FrameHeader) -> Result<(), Violation> {
 fn require_stream_zero(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
         0 => Ok(()),
-        _ => Err(misplaced_frame(head, ", not 0")),
+        _ => Err(misplaced_frame_violation(head, ", not 0")),
     }
 }
 
 #[cold]
-fn misplaced_frame(head: FrameHeader, but: &str) -> Violation {
+fn misplaced_frame_violation(head: FrameHeader, but: &str) -> Violation {
     let (name, stream) = (kind::name(head.kind()).unwrap_or("frame"), head.stream());
     let why = format!("{name} on stream {stream}{but} (RFC 9113, 6)");
     Violation::connection_error(ErrorCode::PROTOCOL_ERROR, why)
@@ -352,7 +358,7 @@ fn parse_fixed_length<const N: usize>(
 }
 
 #[cold]
-fn size_error(head: FrameHeader, why: &str) -> Violation {
+fn frame_size_violation(head: FrameHeader, why: &str) -> Violation {
     Violation::connection_error(
         ErrorCode::FRAME_SIZE_ERROR,
         format!("{why}: {} bytes", head.length()),
@@ -361,12 +367,12 @@ fn size_error(head: FrameHeader, why: &str) -> Violation {
 
 /// Returns the payload without its padding (RFC 9113 §6.1).
 #[inline(always)]
-fn without_padding(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
+fn strip_padding(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
     if !head.has_flag(flags::PADDED) {
         return Ok(payload);
     }
     let Some((&padding, rest)) = payload.split_first() else {
-        return Err(size_error(
+        return Err(frame_size_violation(
             head,
             "a padded frame has no padding length (RFC 9113, 6.1)",
         ));
@@ -394,7 +400,7 @@ pub mod write {
 
     impl EndStream {
         #[inline]
-        fn bit(self) -> u8 {
+        fn flag_bit(self) -> u8 {
             u8::from(self.0) * flags::END_STREAM
         }
     }
@@ -452,7 +458,7 @@ pub mod write {
     pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end: EndStream) {
         let max = DEFAULT_MAX_FRAME_BYTES as usize;
         let (first, mut rest) = block.split_at(block.len().min(max));
-        let mut bits = end.bit();
+        let mut bits = end.flag_bit();
         if rest.is_empty() {
             bits |= flags::END_HEADERS;
         }
@@ -474,7 +480,7 @@ pub mod write {
     /// Appends one DATA frame; `data` must fit the peer's frame size and windows.
     #[inline]
     pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end: EndStream) {
-        frame_header(out, data.len(), kind::DATA, end.bit(), stream);
+        frame_header(out, data.len(), kind::DATA, end.flag_bit(), stream);
         out.extend_from_slice(data);
     }
 }

@@ -145,7 +145,7 @@ impl MessageValidator {
         }
     }
 
-    fn has(&self, bits: u8) -> bool {
+    fn has_seen(&self, bits: u8) -> bool {
         self.seen & bits == bits
     }
 
@@ -158,17 +158,17 @@ impl MessageValidator {
         if self.problem.is_some() {
             return self.problem;
         }
-        if self.has(seen_bit::STATUS) {
+        if self.has_seen(seen_bit::STATUS) {
             return Some("a request with :status (RFC 9113, 8.3)");
         }
         let target = seen_bit::METHOD | seen_bit::SCHEME | seen_bit::PATH;
         let is_whole = match self.method {
             MethodClass::Connect => {
-                self.has(seen_bit::METHOD | seen_bit::AUTHORITY)
+                self.has_seen(seen_bit::METHOD | seen_bit::AUTHORITY)
                     && self.seen & (seen_bit::SCHEME | seen_bit::PATH) == 0
                     && !self.is_authority_empty
             }
-            _ => self.has(target),
+            _ => self.has_seen(target),
         };
         if !is_whole {
             return Some(
@@ -179,10 +179,10 @@ impl MessageValidator {
             return Some(":path `*` with a method other than OPTIONS (RFC 9113, 8.3.1)");
         }
         let is_web = !self.default_port.is_empty();
-        if is_web && self.has(seen_bit::AUTHORITY) && self.is_authority_empty {
+        if is_web && self.has_seen(seen_bit::AUTHORITY) && self.is_authority_empty {
             return Some("an empty :authority (RFC 9110, 4.2.1)");
         }
-        if self.has(seen_bit::HOST | seen_bit::AUTHORITY) {
+        if self.has_seen(seen_bit::HOST | seen_bit::AUTHORITY) {
             let (authority, host) = (find(b":authority"), find(b"host"));
             let (authority, host) = (authority.unwrap_or_default(), host.unwrap_or_default());
             if !are_same_authority(authority, host, self.default_port) {
@@ -217,21 +217,21 @@ impl MessageValidator {
 
     /// Returns whether `:status` is 1xx, so that another field list follows.
     pub fn is_informational(&self) -> bool {
-        self.has(seen_bit::STATUS) && self.status < 200
+        self.has_seen(seen_bit::STATUS) && self.status < 200
     }
 
     /// Returns the declared length of a request's body in bytes; `None` if it is not declared.
-    pub fn request_length(&self) -> Option<u64> {
-        self.has(seen_bit::CONTENT_LENGTH)
+    pub fn request_body_length(&self) -> Option<u64> {
+        self.has_seen(seen_bit::CONTENT_LENGTH)
             .then_some(self.content_length)
     }
 
     /// Returns the declared length of the response to `request`, which was validated by another instance.
-    pub fn response_length(&self, request: &MessageValidator) -> Option<u64> {
+    pub fn response_body_length(&self, request: &MessageValidator) -> Option<u64> {
         match self.status {
             _ if request.method == MethodClass::Head => Some(0),
             204 | 304 => Some(0),
-            _ => self.request_length(),
+            _ => self.request_body_length(),
         }
     }
 }

@@ -19,22 +19,21 @@ macro_rules! named {
 }
 use named;
 
-mod block;
 mod connection;
 mod deframe;
 mod error_code;
 mod field;
 mod frame;
 mod frame_types;
+mod header_block;
 mod message;
 mod role;
 mod settings;
 mod violation;
 mod window;
 
-pub use block::HeaderBlock;
 pub use connection::{
-    ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows,
+    ConnectionStage, ControlEvent, Http2Connection, StreamCloseCause, StreamWindows,
 };
 use deframe::fill_partial_frame;
 pub use deframe::{for_each_frame, split_frame};
@@ -43,6 +42,7 @@ pub use field::field_problem;
 pub use frame::write::EndStream;
 pub use frame::{FrameHeader, Http2Frame, StreamPayload, write};
 pub use frame_types::{flags, kind};
+pub use header_block::HeaderBlock;
 pub use message::MessageValidator;
 pub use role::{ClientRole, EitherRole, EndpointRole, ServerRole};
 pub use settings::{SettingsPayload, setting};

@@ -42,7 +42,7 @@ struct Compressor {
 
 impl Compressor {
     /// Compresses `window` independently of earlier data, flushes, and appends it to `out`; `None` if flate2 failed.
-    fn append(&mut self, out: &mut Vec<u8>, window: &[u8]) -> Option<()> {
+    fn append_compressed(&mut self, out: &mut Vec<u8>, window: &[u8]) -> Option<()> {
         self.compress.reset();
         loop {
             let taken = self.compress.total_in() as usize;
@@ -138,7 +138,7 @@ impl DeflateParameters {
     }
 
     /// Returns the value of the answer's `Sec-WebSocket-Extensions`.
-    pub fn response_value(&self) -> String {
+    pub fn to_header_value(&self) -> String {
         let bits = if self.is_bounded {
             format!("; server_max_window_bits={}", self.window_bits)
         } else {
@@ -176,7 +176,7 @@ impl DeflateParameters {
         let mut out = Vec::with_capacity(payload.len());
         THREAD_COMPRESSOR.with_borrow_mut(|compressor| {
             for window in payload.chunks(1 << self.window_bits) {
-                compressor.append(&mut out, window)?;
+                compressor.append_compressed(&mut out, window)?;
             }
             Some(())
         })?;
@@ -294,7 +294,7 @@ mod tests {
 
     fn agreed(offers: &str) -> Option<String> {
         let offers = offers.split(',').map(str::trim);
-        DeflateParameters::from_offers(offers).map(|deflate| deflate.response_value())
+        DeflateParameters::from_offers(offers).map(|deflate| deflate.to_header_value())
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl Opcode {
 }
 
 /// The violation for reserved bits that no extension defines.
-pub(super) const RESERVED_BIT_SET: &str = "a reserved bit is set, and no extension was agreed to";
+pub(super) const RESERVED_BIT_VIOLATION: &str =
+    "a reserved bit is set, and no extension was agreed to";
 
 /// A decoded frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl WebSocketFrameHeader {
             return Ok(None);
         };
         if first & 0x30 != 0 {
-            return Err(RESERVED_BIT_SET);
+            return Err(RESERVED_BIT_VIOLATION);
         }
         let opcode = Opcode::from_bits(first & 0x0f).ok_or("a reserved opcode")?;
         let fin = first & 0x80 != 0;
@@ -187,7 +188,7 @@ fn append_complete_frame(
 
 /// Returns the payload of a Close frame: the code and a reason, cut to 123 bytes (§5.5.1). For a code that must not be
 /// sent, the payload is empty.
-pub fn close_payload(close_code: u16, reason: &str) -> Vec<u8> {
+pub fn encode_close_payload(close_code: u16, reason: &str) -> Vec<u8> {
     if !is_sendable(close_code) {
         return Vec::new();
     }
@@ -295,9 +296,9 @@ mod tests {
 
     #[test]
     fn close_reason_truncates_between_characters() {
-        let payload = close_payload(1000, &"é".repeat(100));
+        let payload = encode_close_payload(1000, &"é".repeat(100));
         assert_eq!(payload.len(), 2 + 122);
         assert!(std::str::from_utf8(&payload[2..]).is_ok());
-        assert!(close_payload(1005, "").is_empty());
+        assert!(encode_close_payload(1005, "").is_empty());
     }
 }

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::DeflateParameters;
-use crate::http1::{BodyFraming, FieldSpace, Http1Error, ResponseHead};
+use crate::http1::{BodyFraming, FieldStorage, Http1Error, ResponseHead};
 
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -13,7 +13,7 @@ const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const MAX_SHOWN_BYTES: usize = 200;
 
 /// Returns the `Sec-WebSocket-Accept` value for a `Sec-WebSocket-Key`.
-pub fn accept_key(key: &[u8]) -> String {
+pub fn derive_accept_key(key: &[u8]) -> String {
     // RFC 6455 requires SHA-1. The digest only proves that the server understands WebSocket, and provides no security.
     let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key);
@@ -27,7 +27,7 @@ pub fn client_key(nonce: &[u8; 16]) -> String {
 }
 
 /// Returns whether `key` is a valid `Sec-WebSocket-Key`: 16 bytes in base64.
-pub fn is_client_key(key: &[u8]) -> bool {
+pub fn is_valid_client_key(key: &[u8]) -> bool {
     key.len() == 24
         && STANDARD
             .decode(key)
@@ -79,7 +79,7 @@ impl UpgradeResponse {
             compression,
             protocols,
         } = offer;
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         let head = ResponseHead::parse_final(bytes, &mut space)?;
         Ok(head.map(|head| {
             let deflate = parse_extension(&head, compression);
@@ -134,7 +134,7 @@ fn upgrade_problem(
         let chosen = (protocols.next(), protocols.next());
         match (accepts.next(), accepts.next()) {
             (None, _) => "no Sec-WebSocket-Accept",
-            (Some(accept), None) if accept == accept_key(key.as_bytes()).as_bytes() => {
+            (Some(accept), None) if accept == derive_accept_key(key.as_bytes()).as_bytes() => {
                 if extends {
                     "a Sec-WebSocket-Extensions that was not offered"
                 } else {
@@ -162,21 +162,21 @@ fn upgrade_problem(
 fn describe_refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
     let mut text = format!("the answer to the upgrade was {}", head.status);
     if !head.reason.is_empty() {
-        text = format!("{text} {}", printable(head.reason.as_bytes()));
+        text = format!("{text} {}", printable_excerpt(head.reason.as_bytes()));
     }
     for name in ["location", "retry-after", "www-authenticate"] {
         if let Some(value) = head.fields.values(name).next() {
-            text = format!("{text}, {name}: {}", printable(value));
+            text = format!("{text}, {name}: {}", printable_excerpt(value));
         }
     }
-    match printable(body.trim_ascii()) {
+    match printable_excerpt(body.trim_ascii()) {
         body if body.is_empty() || head.body == BodyFraming::Chunked => text,
         body => format!("{text}: {body}"),
     }
 }
 
 /// Returns the text, shortened and without control characters.
-fn printable(bytes: &[u8]) -> String {
+fn printable_excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN_BYTES)]);
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.collect()
@@ -308,10 +308,10 @@ mod tests {
     #[test]
     fn rfc_6455_key_example() {
         let key = b"dGhlIHNhbXBsZSBub25jZQ==";
-        assert!(is_client_key(key));
+        assert!(is_valid_client_key(key));
         assert_eq!(client_key(b"the sample nonce").as_bytes(), key);
-        assert_eq!(accept_key(key), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        assert!(!is_client_key(b"dGhlIHNhbXBsZSBub25jZQ="));
-        assert!(!is_client_key(b"not base64 at all -------"));
+        assert_eq!(derive_accept_key(key), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert!(!is_valid_client_key(b"dGhlIHNhbXBsZSBub25jZQ="));
+        assert!(!is_valid_client_key(b"not base64 at all -------"));
     }
 }

@@ -10,9 +10,12 @@ mod reader;
 
 pub use deflate::DeflateParameters;
 pub use frame::{
-    Opcode, WebSocketFrameHeader, append_frame, append_masked_frame, apply_mask, close_payload,
+    Opcode, WebSocketFrameHeader, append_frame, append_masked_frame, apply_mask,
+    encode_close_payload,
 };
-pub use handshake::{UpgradeOffer, UpgradeResponse, accept_key, client_key, is_client_key};
+pub use handshake::{
+    UpgradeOffer, UpgradeResponse, client_key, derive_accept_key, is_valid_client_key,
+};
 pub use reader::{ReaderRole, WebSocketMessage, WebSocketReader};
 
 /// A violation of the protocol by the peer.

@@ -7,7 +7,9 @@
 use std::ops::ControlFlow;
 
 use super::deflate::{DeflateParameters, InflateContext, inflate_message};
-use super::frame::{MAX_HEADER_BYTES, Opcode, RESERVED_BIT_SET, WebSocketFrameHeader, apply_mask};
+use super::frame::{
+    MAX_HEADER_BYTES, Opcode, RESERVED_BIT_VIOLATION, WebSocketFrameHeader, apply_mask,
+};
 use super::{Violation, code, is_sendable};
 
 /// The end that is reading. A server requires masked frames, and a client rejects them (§5.1).
@@ -177,7 +179,7 @@ impl WebSocketReader {
         let may_be_compressed =
             self.accepts_compressed && matches!(head.opcode, Opcode::Text | Opcode::Binary);
         if head.rsv1 && !may_be_compressed {
-            return Err(protocol_violation(RESERVED_BIT_SET));
+            return Err(protocol_violation(RESERVED_BIT_VIOLATION));
         }
         let fragments = self.fragments.as_ref();
         match head.opcode {

@@ -34,7 +34,7 @@ pub(crate) fn parse(
     environment: &Environment,
 ) -> Result<(Cli, FlagOrigins), Exit> {
     let reported = |failure: Failure| {
-        console::failure(&failure);
+        console::print_failure(&failure);
         failure.exit()
     };
     let typed = foreign_words::translate(typed.into_iter().collect()).map_err(reported)?;
@@ -44,23 +44,24 @@ pub(crate) fn parse(
     };
     let command = commands::command_for_words(&typed);
     let mistake = single_dash::failure(&command, &typed);
-    if let Some(failure) = mistake.or_else(|| misread_flags::failure(&command, &typed)) {
+    if let Some(failure) = mistake.or_else(|| misread_flags::misread_flag_failure(&command, &typed))
+    {
         return Err(reported(failure));
     }
     if let Ok(parsed) =
         parse_with_fallbacks(commands::command_for_words(&typed), &typed, environment)
     {
         note_renamed_flags(&typed);
-        variables::check(environment).map_err(reported)?;
+        variables::check_variables(environment).map_err(reported)?;
         return checked(parsed);
     }
     // The first parse failed. Parse again with all commands, because help and suggestions in errors name them.
     let parsed = parse_with_fallbacks(commands::command(), &typed, environment).map_err(
         |(error, stand_ins)| {
-            let error = synonyms::explain(error, &commands::command(), &typed);
-            print(&error);
+            let error = synonyms::add_tip(error, &commands::command(), &typed);
+            print_clap_error(&error);
             if let Some(variable) = find_invalid_variable(&error, &typed, &stand_ins, environment) {
-                console::notice(format_args!(
+                console::print_notice(format_args!(
                     "note: the value comes from the environment variable {variable}"
                 ));
             }
@@ -84,7 +85,7 @@ fn note_renamed_flags(typed: &[OsString]) {
             })
         };
         if typed.iter().any(is_old) {
-            console::notice(format_args!("note: `{old}` is called `{new}` now"));
+            console::print_notice(format_args!("note: `{old}` is called `{new}` now"));
         }
     }
 }
@@ -93,12 +94,12 @@ fn note_renamed_flags(typed: &[OsString]) {
 type ParsedArguments = (Cli, FlagOrigins, Option<Failure>);
 
 /// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.
-fn print(error: &clap::Error) {
+fn print_clap_error(error: &clap::Error) {
     let plain = error.render().to_string();
     match redaction::mask_urls(&plain) {
         Cow::Borrowed(_) => drop(error.print()),
         Cow::Owned(masked) if error.use_stderr() => console::print_line(masked),
-        Cow::Owned(masked) => drop(console::result(masked)),
+        Cow::Owned(masked) => drop(console::print_result(masked)),
     }
 }
 
@@ -110,7 +111,7 @@ fn parse_with_fallbacks(
     command: Command,
     typed: &[OsString],
     environment: &Environment,
-) -> Result<ParsedArguments, (clap::Error, Fallbacks)> {
+) -> Result<ParsedArguments, (clap::Error, FallbackValues)> {
     let mut stand_ins = BTreeMap::new();
     let mut command = with_fallbacks(command, "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
@@ -121,7 +122,7 @@ fn parse_with_fallbacks(
         check_flag_positions(&matches)?;
         let cli = Cli::from_matches(&matches)?;
         let needed = rejected_value_failure(&command, "", &matches, environment);
-        Ok((cli, origins(&command, &matches, &stand_ins), needed))
+        Ok((cli, flag_origins(&command, &matches, &stand_ins), needed))
     });
     parsed.map_err(|error| (error, stand_ins))
 }
@@ -153,7 +154,7 @@ fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
 }
 
 /// Fallback values in use, by argument id: precedence and name of the variable.
-type Fallbacks = BTreeMap<String, (Precedence, String)>;
+type FallbackValues = BTreeMap<String, (Precedence, String)>;
 
 /// Sets the value of a variable's alias, or of a variable in `.env`, as the default of an argument whose own variable
 /// is not set; in clap, variables take precedence over defaults. `path` is the subcommand path without the program's
@@ -162,7 +163,7 @@ fn with_fallbacks(
     command: Command,
     path: &str,
     environment: &Environment,
-    found: &mut Fallbacks,
+    found: &mut FallbackValues,
 ) -> Command {
     let command = command.mut_args(|arg| {
         // The variable of a repeatable flag contains one value per line.
@@ -173,7 +174,7 @@ fn with_fallbacks(
             arg
         };
         let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
-        let Some(stand_in) = variable.and_then(|v| environment.fallback(&v, path)) else {
+        let Some(stand_in) = variable.and_then(|v| environment.fallback_value(&v, path)) else {
             return arg;
         };
         let strength = if stand_in.from_file {
@@ -213,11 +214,15 @@ fn rejected_value_failure(
 }
 
 /// Returns where each flag value of the innermost subcommand came from.
-fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> FlagOrigins {
+fn flag_origins(
+    command: &Command,
+    matches: &ArgMatches,
+    stand_ins: &FallbackValues,
+) -> FlagOrigins {
     if let Some((name, inner)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)
     {
-        return origins(command, inner, stand_ins);
+        return flag_origins(command, inner, stand_ins);
     }
     flag_names::set_command(command);
     let mut origins = BTreeMap::new();
@@ -247,7 +252,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> Fl
 fn find_invalid_variable(
     error: &clap::Error,
     typed: &[OsString],
-    stand_ins: &Fallbacks,
+    stand_ins: &FallbackValues,
     environment: &Environment,
 ) -> Option<String> {
     let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
@@ -265,7 +270,7 @@ fn find_invalid_variable(
         None => {
             // The flag may have been typed in its short form, so look for the value, not for the flag's name.
             let variable = format!("PLIMSOLL_{}", id.to_uppercase());
-            let value = environment.get(&variable)?.value;
+            let value = environment.value_with_origin(&variable)?.value;
             let wrong = error.get(ContextKind::InvalidValue)?;
             (*wrong == ContextValue::String(value)).then_some(variable)
         }

@@ -25,7 +25,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     let Some(texts) = texts.collect::<Option<Vec<String>>>() else {
         return Ok(None);
     };
-    let texts = with_script_tool(texts);
+    let texts = add_script_tool(texts);
     let is_bare = texts.first().is_some_and(|first| is_flag_or_url(first));
     if is_bare && has_command(words) {
         return Ok(None);
@@ -35,18 +35,18 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     if let Some(line) = registry::find_foreign_line(&texts)
         && (is_bare || is_named || !has_command(&words[..1]))
     {
-        let stdin = line.tool.reads_stdin.then(piped_input).flatten();
+        let stdin = line.tool.reads_stdin.then(read_piped_input).flatten();
         let translated = line.translate(stdin)?;
         let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
         if translated.reasons.is_empty() {
             for note in &translated.notes {
-                console::notice(note);
+                console::print_notice(note);
             }
             return Ok(Some(ours));
         }
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "with Plimsoll: plimsoll {}",
-            shell_quoted(&ours)
+            quote_for_shell(&ours)
         ));
         return Err(Failure::usage(
             format_args!(
@@ -75,7 +75,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
 const SCRIPT_TOOLS: [(&str, &str); 3] = [(".js", "k6"), (".ts", "k6"), (".py", "locust")];
 
 /// Puts the tool's name in front of a line that runs a script, such as `run --vus 5 script.js` of k6.
-fn with_script_tool(mut texts: Vec<String>) -> Vec<String> {
+fn add_script_tool(mut texts: Vec<String>) -> Vec<String> {
     if texts.first().is_none_or(|first| first != "run") {
         return texts;
     }
@@ -104,7 +104,7 @@ fn has_command(words: &[OsString]) -> bool {
 }
 
 /// Reads standard input to its end; `None` if it is a terminal, or can't be read.
-pub(crate) fn piped_input() -> Option<String> {
+pub(crate) fn read_piped_input() -> Option<String> {
     if io::stdin().is_terminal() {
         return None;
     }
@@ -113,7 +113,7 @@ pub(crate) fn piped_input() -> Option<String> {
 
 /// Returns the words quoted for a shell, ready to paste. Passwords, and values of header fields that usually contain
 /// secrets, are replaced by `…`.
-pub(crate) fn shell_quoted(words: &[OsString]) -> String {
+pub(crate) fn quote_for_shell(words: &[OsString]) -> String {
     let shown = words.iter().enumerate().map(|(at, word)| {
         let is_user = at > 0 && (words[at - 1] == "-u" || words[at - 1] == "--user");
         let word = word.to_string_lossy();
@@ -130,7 +130,7 @@ pub(crate) fn shell_quoted(words: &[OsString]) -> String {
                 Cow::Owned(format!("{user}:…"))
             }
             Some((name, value))
-                if redaction::is_secret_name(name)
+                if redaction::is_secret_field_name(name)
                     && is_name(name)
                     && !value.starts_with("//")
                     && !is_variable(value) =>
@@ -152,7 +152,7 @@ mod tests {
         let words = shell_words::split(line).expect("words of a shell");
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
         let ours = translate(&words).unwrap_or_else(|failure| panic!("{line}: {failure}"))?;
-        Some(shell_quoted(&ours))
+        Some(quote_for_shell(&ours))
     }
 
     /// A line of another tool, with what is piped into it; whether it runs, and without a part of it; ours.
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn lines_of_other_tools_become_ours() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         let cases = cases();
         assert!(cases.len() >= 200, "{}", cases.len());
         for case in cases {
@@ -222,7 +222,7 @@ mod tests {
                     )
                 }
             };
-            assert_eq!(shell_quoted(&line), *ours, "{theirs}");
+            assert_eq!(quote_for_shell(&line), *ours, "{theirs}");
             assert_eq!(reasons.is_empty(), case.runs, "{theirs}: {reasons:?}");
             if case.runs {
                 assert_eq!(!notes.is_empty(), case.has_notes, "{theirs}: {notes:?}");
@@ -233,7 +233,7 @@ mod tests {
     /// Every line that is suggested must be accepted.
     #[test]
     fn every_suggested_line_is_read_by_our_parser() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         for Case { theirs, ours, .. } in cases() {
             let line = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
             let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
@@ -252,7 +252,7 @@ mod tests {
     /// Each line that runs is a plan, as `--dry-run` would show it; files that it names may be missing.
     #[test]
     fn every_line_that_runs_is_a_plan() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         let dir = tempfile::tempdir().expect("a folder");
         let proto_file = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -296,7 +296,7 @@ mod tests {
                 commands::protocol_command::resolve_invocation(&arguments, &origins, &environment)
                     .and_then(|call| {
                         let source = crate::settings::problems::PlanSource::Flags;
-                        crate::load::planning::plan(&call.spec, &environment, &source)
+                        crate::load::planning::resolve_plan(&call.spec, &environment, &source)
                     });
             match plan {
                 Ok(_) => planned += 1,
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn scripts_behind_run_are_those_of_their_tools() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         for (line, said) in [
             (
                 "run --vus 5 tests/foreign/k6.js",
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn bare_urls_choose_command_by_scheme() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         for (line, ours) in [
             ("http://a:1/b", Some("http http://a:1/b")),
             ("https://a --rate 5", Some("http https://a --rate 5")),

@@ -28,7 +28,10 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
     let program = program.clone();
     // The tool's name may follow a launcher, as in `openssl s_time` and `python3 summarize.py`.
     let theirs = &words[if LAUNCHERS.contains(&command) { 2 } else { 1 }..];
-    let line = match (registry::translate_foreign_command(theirs), script(theirs)?) {
+    let line = match (
+        registry::translate_foreign_command(theirs),
+        translate_script(theirs)?,
+    ) {
         (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
         (None, Some(line)) => Some(line),
         (None, None) => match add_missing_command(&words[1..])? {
@@ -40,9 +43,9 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
         },
     };
     if let Some(line) = line {
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "as: plimsoll {}",
-            foreign_lines::shell_quoted(&line)
+            foreign_lines::quote_for_shell(&line)
         ));
         return translate(std::iter::once(program).chain(line).collect());
     }
@@ -53,7 +56,7 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
     {
         return Ok(vec![program.clone(), command.clone(), "--help".into()]);
     }
-    check_signs(&words)?;
+    reject_negative_values(&words)?;
     let Some(entry) = COMMAND_ENTRIES.iter().find(|entry| entry.name == command) else {
         return Ok(translate_numbers(translate_live_compare(words), None));
     };
@@ -70,7 +73,7 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
 const LAUNCHERS: [&str; 4] = ["openssl", "python3", "python", "bash"];
 
 /// Known load test scripts, with the command that accepts their flags and files.
-const KNOWN_SCRIPTS: [(&str, &[&str]); 4] = [
+const KNOWN_LOAD_SCRIPTS: [(&str, &[&str]); 4] = [
     ("grcp_clients.py", &[]),
     ("run_loadtest.sh", &["stack", "run", "sessions"]),
     ("analyze_results.py", &["import"]),
@@ -81,12 +84,12 @@ const KNOWN_SCRIPTS: [(&str, &[&str]); 4] = [
 ///
 /// # Errors
 /// When the line lacks a required argument.
-fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+fn translate_script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let Some((script, flags)) = words.split_first() else {
         return Ok(None);
     };
     let name = Path::new(script).file_name().unwrap_or_default();
-    let Some((name, command)) = KNOWN_SCRIPTS.iter().find(|(known, _)| name == *known) else {
+    let Some((name, command)) = KNOWN_LOAD_SCRIPTS.iter().find(|(known, _)| name == *known) else {
         return Ok(None);
     };
     if command == &["import"] && flags.is_empty() {
@@ -127,12 +130,12 @@ fn add_missing_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fail
         (&[command], words)
     } else if has("wsproxy-instances") && lacks("stack") {
         (&["stack", "run", "sessions"], words)
-    } else if has(FLEET_FLAG.trim_start_matches('-'))
+    } else if has(SCRIPT_CLIENTS_FLAG.trim_start_matches('-'))
         && texts.iter().all(|text| !text.contains("://"))
     {
         let UrlSchemes { section, plain, .. } = registry::default_schemes();
         return Err(Failure::usage(
-            format_args!("{FLEET_FLAG}: the command and the service are missing"),
+            format_args!("{SCRIPT_CLIENTS_FLAG}: the command and the service are missing"),
             &format!(
                 "write them before the flags: plimsoll {section} {plain}://HOST:PORT -m PACKAGE.SERVICE/METHOD"
             ),
@@ -155,7 +158,7 @@ fn translate_live_compare(mut words: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Rejects negative values, which clap would parse as flags.
-fn check_signs(words: &[OsString]) -> Result<(), Failure> {
+fn reject_negative_values(words: &[OsString]) -> Result<(), Failure> {
     for pair in words.windows(2) {
         let (Some(flag), Some(value)) = (pair[0].to_str(), pair[1].to_str()) else {
             continue;
@@ -166,7 +169,7 @@ fn check_signs(words: &[OsString]) -> Result<(), Failure> {
         let is_flag = flag.starts_with('-') && !flag.contains('=');
         let number = value
             .strip_prefix('-')
-            .filter(|rest| starts_as_number(rest));
+            .filter(|rest| starts_like_number(rest));
         if let Some(number) = number.filter(|_| is_flag) {
             return Err(Failure::usage(
                 format_args!("{flag}: `{value}` is negative"),
@@ -177,7 +180,7 @@ fn check_signs(words: &[OsString]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn starts_as_number(text: &str) -> bool {
+fn starts_like_number(text: &str) -> bool {
     let text = text.strip_prefix('.').unwrap_or(text);
     text.starts_with(|c: char| c.is_ascii_digit())
 }
@@ -186,12 +189,12 @@ fn starts_as_number(text: &str) -> bool {
 const FLAGS_WITH_UNIT: [(&str, &str, &str); 2] =
     [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
-/// Flag of the fleet load script for its number of clients. The script prints progress each time that a fixed number of
-/// calls has ended, so its translation sets `--progress-every`.
-const FLEET_FLAG: &str = "--no-of-clients";
+/// The flag of the load script `grcp_clients.py` that sets its number of clients. The script prints progress each time
+/// that a fixed number of calls has ended, so its translation sets `--progress-every`.
+const SCRIPT_CLIENTS_FLAG: &str = "--no-of-clients";
 
-/// Translates flags with bare numbers. `tool` is the other tool whose flags the command accepts, with the scheme that
-/// replaces the scheme in that tool's URLs.
+/// Translates flags with bare numbers. `tool`: the tool whose flags the command accepts, and the scheme to use in its
+/// URLs.
 fn translate_numbers(words: Vec<OsString>, tool: Option<(&ForeignTool, &str)>) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();
@@ -211,7 +214,7 @@ fn translate_numbers(words: Vec<OsString>, tool: Option<(&ForeignTool, &str)>) -
             Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
             None => (text.to_owned(), None),
         };
-        is_fleet |= flag == FLEET_FLAG;
+        is_fleet |= flag == SCRIPT_CLIENTS_FLAG;
         has_progress |= flag == "--progress-every";
         let of_tool = tool.into_iter().flat_map(|(tool, _)| tool.number_flags);
         let mut known = FLAGS_WITH_UNIT.iter().chain(of_tool);
@@ -248,14 +251,14 @@ fn translate_numbers(words: Vec<OsString>, tool: Option<(&ForeignTool, &str)>) -
         ours.extend(["--progress-every".into(), "1000".into()]);
     }
     if let Some(threads) = threads {
-        replace_threads(&mut ours, threads);
+        translate_threads(&mut ours, threads);
     }
     ours
 }
 
 /// Translates another tool's number of threads into a minimum number of connections. Plimsoll's event loops carry
 /// thousands of connections each, and more loops than cores would distort the measurement.
-fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
+fn translate_threads(ours: &mut Vec<OsString>, threads: u16) {
     let sets_connections = |word: &OsString| {
         let text = word.to_string_lossy();
         let flag = text.split('=').next().unwrap_or_default();
@@ -265,7 +268,7 @@ fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
                 "--connections",
                 "--clients",
                 "--fleet",
-                FLEET_FLAG,
+                SCRIPT_CLIENTS_FLAG,
                 "--cold",
             ]
             .contains(&flag)
@@ -276,7 +279,7 @@ fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
         let connections = ["--connections".into(), threads.to_string().into()];
         ours.splice(end..end, connections);
     }
-    console::notice(format_args!(
+    console::print_notice(format_args!(
         "{threads} threads: taken as a minimum number of connections; plimsoll chooses the number of workers itself (--workers {threads} sets it)"
     ));
 }

@@ -19,14 +19,14 @@ const COMMON_FLAGS: [&str; 5] = [
 ];
 
 /// Ids of the arguments that only the short help of `track` shows, in addition to [`COMMON_FLAGS`].
-const VERSION_FLAGS: [&str; 1] = ["plan old new build serve base candidate bisect"];
+const TRACK_FLAGS: [&str; 1] = ["plan old new build serve base candidate bisect"];
 
 /// Ids of the arguments that the short help of `track` leaves out.
-const RARE_VERSION_FLAGS: [&str; 1] =
+const RARE_TRACK_FLAGS: [&str; 1] =
     ["target objective rounds clients calls cert key insecure proto dry_run"];
 
 /// Ids of the arguments that the short help of servers and relays leaves out.
-const RARE_FLAGS: [&str; 3] = [
+const RARE_SERVER_FLAGS: [&str; 3] = [
     "spin seed reuse_port processes max_streams drain tls_version compressed_certificates suite group lame_duck",
     "request_timeout trusted_proxy proxy_protocol max_queue queue compression redis_ca redis_cert redis_key",
     "api_port stats_port socket_port",
@@ -46,15 +46,17 @@ pub(crate) fn with_short_help(command: Command) -> Command {
     let has_versions = command.get_arguments().any(|a| a.get_id() == "bisect");
     let example = command
         .get_before_help()
-        .map(|text| first(&text.to_string()));
+        .map(|text| first_example(&text.to_string()));
     let command = command.mut_args(|arg| {
         let id = arg.get_id().as_str();
         let hidden = match puts_load {
             _ if arg.is_positional() => false,
-            _ if has_versions && contains_id(&VERSION_FLAGS, id) => false,
-            _ if has_versions && contains_id(&RARE_VERSION_FLAGS, id) => true,
+            _ if has_versions && contains_id(&TRACK_FLAGS, id) => false,
+            _ if has_versions && contains_id(&RARE_TRACK_FLAGS, id) => true,
             true => !contains_id(&COMMON_FLAGS, id),
-            false => contains_id(&RARE_FLAGS, id) || arg.get_help_heading() == Some("Messages"),
+            false => {
+                contains_id(&RARE_SERVER_FLAGS, id) || arg.get_help_heading() == Some("Messages")
+            }
         };
         arg.hide_env(true).hide_short_help(hidden)
     });
@@ -68,7 +70,7 @@ pub(crate) fn with_short_help(command: Command) -> Command {
 }
 
 /// Returns the first example in the text of a command's examples.
-fn first(examples: &str) -> String {
+fn first_example(examples: &str) -> String {
     let next = examples.match_indices("\nExample").next();
     let end = next.map_or(examples.len(), |(at, _)| at);
     examples[..end].to_owned()

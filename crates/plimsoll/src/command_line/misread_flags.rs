@@ -8,24 +8,25 @@ use std::ffi::OsString;
 
 use clap::Command;
 
-use crate::command_line::foreign_readings::{own_flag, owned_tip};
+use crate::command_line::possible_translations::{find_plimsoll_flag, foreign_line_tip};
 use crate::command_line::synonyms::is_time;
 use crate::failure::Failure;
 
 /// Returns the error about a line with a flag that has another meaning in Plimsoll; `None` if it has no such flag.
-pub(crate) fn failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
+pub(crate) fn misread_flag_failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let command = root.find_subcommand(words.get(1)?)?;
-    let is_load =
-        |flag: &str, long: &str| own_flag(command, flag).is_some_and(|own| own.long == long);
+    let is_load = |flag: &str, long: &str| {
+        find_plimsoll_flag(command, flag).is_some_and(|own| own.long == long)
+    };
     let own = words.split(|word| *word == "--").next().unwrap_or_default();
     if is_load("-d", "--data") && is_load("-X", "--method") {
         let has_method = own
             .iter()
             .any(|word| word.starts_with("-X") || word.starts_with("--method"));
-        let time = value_of(own, "-d").filter(|value| !has_method && is_time(value));
+        let time = short_flag_value(own, "-d").filter(|value| !has_method && is_time(value));
         if let Some(time) = time {
-            let tip = owned_tip(root, &words[1..]);
+            let tip = foreign_line_tip(root, &words[1..]);
             let tip = tip.unwrap_or_else(|| {
                 format!(
                     "for a load of this length write --duration {time} (-z {time}); \
@@ -45,18 +46,18 @@ pub(crate) fn failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
     if is_load("-k", "--insecure") && own.contains(&"-k") && own.iter().any(is_plain) {
         return Some(Failure::usage(
             format_args!("-k: no certificate is checked over plaintext"),
-            &owned_tip(root, &words[1..])?,
+            &foreign_line_tip(root, &words[1..])?,
         ));
     }
-    let users = value_of(own, "-u").filter(|value| value.parse::<u64>().is_ok())?;
+    let users = short_flag_value(own, "-u").filter(|value| value.parse::<u64>().is_ok())?;
     Some(Failure::usage(
         format_args!("-u {users}: a number, but -u is USER:PASSWORD here"),
-        &owned_tip(root, &words[1..])?,
+        &foreign_line_tip(root, &words[1..])?,
     ))
 }
 
 /// Returns the value of a short flag, which is attached to the flag or is the next word.
-fn value_of<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
+fn short_flag_value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| {
         word.strip_prefix(flag)
             .is_some_and(|rest| rest.is_empty() || is_time(rest))
@@ -74,10 +75,10 @@ mod tests {
 
     #[test]
     fn flags_with_other_meanings_are_asked_about() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         let refused = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let failure = failure(&commands::command(), &words)?;
+            let failure = misread_flag_failure(&commands::command(), &words)?;
             let said = format!("{failure:?}").replace('│', " ");
             Some(said.split_whitespace().collect::<Vec<_>>().join(" "))
         };

@@ -55,7 +55,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         match flag.trim_start_matches('-') {
             "type=json" => ours.push("--json".into()),
             "type=text" => {}
-            _ => console::notice(format_args!(
+            _ => console::print_notice(format_args!(
                 "`{flag}` is left out: the newest run is shown, with its percentiles"
             )),
         }

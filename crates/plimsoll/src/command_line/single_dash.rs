@@ -10,19 +10,19 @@ use clap::Command;
 use plimsoll_protocols::interface::foreign::command_lines::FlagStyle;
 use plimsoll_protocols::registry;
 
-use crate::command_line::foreign_readings;
-use crate::command_line::synonyms::{candidates, counterpart, innermost};
+use crate::command_line::possible_translations;
+use crate::command_line::synonyms::{find_counterpart, find_counterparts, innermost_command};
 use crate::failure::Failure;
 
 /// Returns the error for the first long flag that was typed with a single dash; `None` if there is none.
 pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let root = command;
-    let command = innermost(root, &words);
+    let command = innermost_command(root, &words);
     let load_command = words.get(1).copied().unwrap_or_default();
     let is_flag = |name: &str| {
         name.len() > 2
-            && (candidates(name).next().is_some()
+            && (find_counterparts(name).next().is_some()
                 || command
                     .get_arguments()
                     .any(|arg| arg.get_long() == Some(name))
@@ -34,11 +34,12 @@ pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> 
         name.is_some_and(|name| is_flag(name.split('=').next().unwrap_or(name)))
     })?;
     let flag = mistyped.split('=').next().unwrap_or(mistyped);
-    let mut readings = foreign_readings::readings(root, words.get(1..).unwrap_or_default());
+    let mut readings =
+        possible_translations::find_translations(root, words.get(1..).unwrap_or_default());
     readings.retain(|reading| reading.tool.style == FlagStyle::Go);
-    let help = foreign_readings::tip(&readings).unwrap_or_else(|| {
+    let help = possible_translations::translations_tip(&readings).unwrap_or_else(|| {
         // Leave out the value that was typed for the flag, because it may be a secret.
-        let ours = counterpart(command, flag, &[]);
+        let ours = find_counterpart(command, flag, &[]);
         format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))
     });
     Some(Failure::usage(
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn long_flags_with_one_dash_are_refused() {
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         let refused = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let failure = failure(&commands::command(), &words)?;

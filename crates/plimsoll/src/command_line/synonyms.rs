@@ -13,10 +13,10 @@ use crate::settings::flag_names;
 /// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first counterpart that the current
 /// command has is suggested. A placeholder such as `{N}` is replaced by the typed value, or shown without braces if
 /// there is none.
-type Synonym = (&'static [&'static str], &'static [&'static str]);
+type FlagSynonym = (&'static [&'static str], &'static [&'static str]);
 
 /// Synonyms by subject: the load, the request, links, results.
-const SYNONYMS: &[Synonym] = &[
+const SYNONYMS: &[FlagSynonym] = &[
     // Numbers of clients, calls, connections and threads.
     (
         &[
@@ -570,11 +570,11 @@ const SYNONYMS: &[Synonym] = &[
 
 /// Flags that take no value in Plimsoll but a number in other tools, each with the counterpart of the other tools'
 /// flag.
-const NUMBERED_SWITCHES: [(&str, &str); 2] =
+const SWITCHES_WITH_NUMBER: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
 /// Flags of other tools without a counterpart in Plimsoll, with the reason.
-const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
+const FLAGS_WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
     (
         &["retry", "retries", "max-retries", "retry-delay"],
         "a call that fails is counted, and not made again",
@@ -594,7 +594,7 @@ const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
 ];
 
 /// Returns the innermost subcommand that the words name.
-pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
+pub(crate) fn innermost_command<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     let mut found = command;
     for word in words.iter().skip(1) {
         found = found.find_subcommand(word).unwrap_or(found);
@@ -603,21 +603,26 @@ pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command
 }
 
 /// Returns the counterpart of an unknown flag, with the value that was typed; `None` if there is none.
-pub(crate) fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+pub(crate) fn find_counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
     let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
-    let value = values::value_of(unknown, words);
-    let ours = fitting(command, name, value)?;
-    let value = value.filter(|_| !values::is_secret(ours));
-    Some(values::fill_in(ours, value))
+    let value = values::flag_value(unknown, words);
+    let ours = first_fitting_counterpart(command, name, value)?;
+    let value = value.filter(|_| !values::has_secret_value(ours));
+    Some(values::fill_placeholder(ours, value))
 }
 
 /// Returns the first counterpart of another tool's flag `name` that the command has, and whose placeholder the value
 /// fits.
-fn fitting(command: &Command, name: &str, value: Option<&str>) -> Option<&'static str> {
-    candidates(name).find(|ours| has_all(command, ours) && values::fits(ours, value))
+fn first_fitting_counterpart(
+    command: &Command,
+    name: &str,
+    value: Option<&str>,
+) -> Option<&'static str> {
+    find_counterparts(name)
+        .find(|ours| has_all_flags(command, ours) && values::value_fits(ours, value))
 }
 
-pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
+pub(crate) fn find_counterparts(name: &str) -> impl Iterator<Item = &'static str> {
     let known = SYNONYMS
         .iter()
         .filter(move |(theirs, _)| theirs.contains(&name));
@@ -625,7 +630,7 @@ pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns whether `command` has all flags that a text mentions.
-fn has_all(command: &Command, text: &str) -> bool {
+fn has_all_flags(command: &Command, text: &str) -> bool {
     let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let short = shorts
         .find(|word| word.len() == 1)
@@ -646,17 +651,17 @@ fn has_all(command: &Command, text: &str) -> bool {
     short.is_none_or(has_short) && flag_names::mentioned_flags(text).all(has_long)
 }
 
-/// Finds a flag of [`NUMBERED_SWITCHES`] followed by a number; returns the two words and their counterpart.
-fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)> {
+/// Finds a flag of [`SWITCHES_WITH_NUMBER`] followed by a number; returns the two words and their counterpart.
+fn find_switch_with_number(command: &Command, words: &[&str]) -> Option<(String, String)> {
     words.windows(2).find_map(|pair| {
-        let (flag, ours) = NUMBERED_SWITCHES
+        let (flag, ours) = SWITCHES_WITH_NUMBER
             .iter()
             .find(|(flag, _)| pair[0] == *flag)?;
         let is_number = pair[1].chars().all(|c| c.is_ascii_digit());
-        (is_number && has_all(command, ours)).then(|| {
+        (is_number && has_all_flags(command, ours)).then(|| {
             (
                 format!("{flag} {}", pair[1]),
-                values::fill_in(ours, Some(pair[1])),
+                values::fill_placeholder(ours, Some(pair[1])),
             )
         })
     })
@@ -666,7 +671,7 @@ mod tips;
 mod values;
 mod whole_line;
 
-pub(crate) use tips::explain;
+pub(crate) use tips::add_tip;
 pub(crate) use values::is_time;
 
 #[cfg(test)]

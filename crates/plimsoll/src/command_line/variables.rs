@@ -9,12 +9,16 @@ use crate::commands;
 use crate::failure::Failure;
 use crate::settings::environment::Environment;
 use crate::settings::load_limits::LIMITS_VARIABLE;
-use crate::system::stopping::STOP_WITH_INPUT_VARIABLE;
+use crate::system::stopping::STOP_AT_INPUT_END_VARIABLE;
 
 const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 
 /// Known variables that don't set a flag.
-const NON_FLAG_VARIABLES: [&str; 3] = ["PLIMSOLL_FAULT", STOP_WITH_INPUT_VARIABLE, LIMITS_VARIABLE];
+const NON_FLAG_VARIABLES: [&str; 3] = [
+    "PLIMSOLL_FAULT",
+    STOP_AT_INPUT_END_VARIABLE,
+    LIMITS_VARIABLE,
+];
 
 /// Prefix of variables that contain secret values for the metadata of a plan's calls.
 const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
@@ -23,7 +27,7 @@ const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
 ///
 /// # Errors
 /// When a variable sets no flag of any command.
-pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn check_variables(environment: &Environment) -> Result<(), Failure> {
     let may_be_a_flags = |name: &&str| {
         name.starts_with(VARIABLE_PREFIX)
             && !name.starts_with(METADATA_PREFIX)
@@ -35,7 +39,7 @@ pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
         return Ok(());
     }
     let mut known = BTreeSet::from(NON_FLAG_VARIABLES.map(str::to_owned));
-    collect(&commands::command(), &mut known);
+    collect_flag_variables(&commands::command(), &mut known);
     let Some(unknown) = ours.find(|name| !known.contains(*name)) else {
         return Ok(());
     };
@@ -54,11 +58,11 @@ pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     ))
 }
 
-fn collect(command: &Command, known: &mut BTreeSet<String>) {
+fn collect_flag_variables(command: &Command, known: &mut BTreeSet<String>) {
     let variables = command.get_arguments().filter_map(clap::Arg::get_env);
     known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
     for sub in command.get_subcommands() {
-        collect(sub, known);
+        collect_flag_variables(sub, known);
     }
 }
 
@@ -75,7 +79,7 @@ mod tests {
 
     fn error_of(name: &str) -> Option<String> {
         let environment = Environment::of(&[(name, "1")]);
-        let failure = check(&environment).err()?;
+        let failure = check_variables(&environment).err()?;
         Some(failure.to_string())
     }
 

@@ -13,7 +13,7 @@ use plimsoll_model::formats::units::Period;
 use plimsoll_serving::envelope::Envelope;
 
 use crate::failure::{Exit, Failure};
-use crate::load::documents::{JsonFlag, load, print_json};
+use crate::load::documents::{JsonFlag, load_run, print_json};
 use crate::screen::console;
 use findings::Assay;
 
@@ -62,12 +62,12 @@ pub(crate) fn execute(arguments: &AssayArguments) -> Result<Exit, Failure> {
             "give the envelope of the server that printed this commitment",
         ));
     }
-    let run = load(&arguments.run)?;
+    let run = load_run(&arguments.run)?;
     let assay = Assay::compare(&run, &envelope, arguments.path.0).map_err(Failure::error)?;
     if arguments.json.json {
-        print_json(&assay.document())?;
+        print_json(&assay.to_json())?;
     } else {
-        console::result(assay.text())?;
+        console::print_result(assay.to_text())?;
     }
-    Ok(assay.exit())
+    Ok(assay.exit_code())
 }

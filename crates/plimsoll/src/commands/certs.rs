@@ -87,7 +87,7 @@ pub(crate) fn execute(arguments: &CertsArguments) -> Result<Exit, Failure> {
     let files: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
     let list = format!("\n  revoked: --crl {crl}, --tls-client-crl {crl}");
     let list = options.revoked.is_some().then_some(list);
-    arguments.json.result(
+    arguments.json.print_result(
         &serde_json::json!({ "files": files }),
         format_args!(
             "certificates in {}\n  server: --tls-cert {} --tls-key {} [--tls-client-ca {ca}]\n  client: --ca {ca} [--cert {} --key {}]{}",

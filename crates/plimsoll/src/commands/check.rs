@@ -8,10 +8,10 @@ use clap::{Args, Command, Subcommand};
 use plimsoll_engine::clock::Clock;
 use plimsoll_engine::transport::address::look_up;
 use plimsoll_model::formats::units::Period;
-use plimsoll_protocols::registry::{LINK_CHECKS, QueryCommand};
+use plimsoll_protocols::registry::{QueryCommand, SERVER_CHECKS};
 use plimsoll_stack::sessions::check_health;
 
-use super::registry_commands::{ProtocolInvocation, RegistryEntry};
+use super::registry_commands::{EntryInvocation, RegistryEntry};
 use crate::commands::query;
 use crate::failure::{Exit, Failure};
 use crate::load::documents::{JsonFlag, print_json};
@@ -35,15 +35,15 @@ pub(crate) struct CheckArguments {
 #[derive(Debug, Subcommand)]
 enum CheckCommand {
     #[command(flatten)]
-    Query(Box<ProtocolInvocation<QueryCommand>>),
+    Query(Box<EntryInvocation<QueryCommand>>),
     Ready(ReadyArguments),
 }
 
 impl RegistryEntry for QueryCommand {
-    type Shared = JsonFlag;
+    type SharedFlags = JsonFlag;
 
     fn all() -> &'static [QueryCommand] {
-        &LINK_CHECKS
+        &SERVER_CHECKS
     }
 
     fn name(&self) -> &'static str {
@@ -146,19 +146,19 @@ pub(crate) fn execute(
 }
 
 fn run_query(
-    picked: &ProtocolInvocation<QueryCommand>,
+    picked: &EntryInvocation<QueryCommand>,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     let answer = query::send_query(picked.entry, &picked.matches, environment)?;
     if picked.shared.json {
         print_json(&answer.json)?
     } else {
-        console::result(answer.text)?
+        console::print_result(answer.text)?
     }
     Ok(match answer.failed {
         None => Exit::Done,
         Some(why) => {
-            console::notice(why);
+            console::print_notice(why);
             Exit::Error
         }
     })

@@ -10,7 +10,7 @@ use plimsoll_report::{comment, html, markdown, terminal};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
-use crate::load::documents::{JsonFlag, is_stdout, load, print_json, views, write_text};
+use crate::load::documents::{JsonFlag, is_stdout, load_run, print_json, run_views, write_text};
 use crate::load::presentation;
 use crate::screen::console;
 
@@ -81,13 +81,13 @@ pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
     let b = dirs(&arguments.b, &arguments.candidate);
     let (comparison, [a, b]) = load_and_compare(&a, &b)?;
     if let Some(file) = &arguments.markdown {
-        write_text("--markdown", file, markdown::comparison(&comparison))?;
+        write_text("--markdown", file, markdown::comparison_report(&comparison))?;
     }
     if let Some(file) = &arguments.html {
         write_text(
             "--html",
             file,
-            html::comparison(&comparison, &views(a)?, &views(b)?),
+            html::comparison_page(&comparison, &run_views(a)?, &run_views(b)?),
         )?;
     }
     if let Some(file) = &arguments.comment {
@@ -99,11 +99,11 @@ pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if arguments.json.json {
-        print_json(&document(&comparison))?;
+        print_json(&comparison_json(&comparison))?;
     } else {
-        console::result(terminal::render_comparison(
+        console::print_result(terminal::render_comparison(
             &comparison,
-            &presentation::options(),
+            &presentation::terminal_options(),
         ))?;
     }
     Ok(Exit::Done)
@@ -118,7 +118,7 @@ pub(crate) fn load_and_compare(
     b: &[PathBuf],
 ) -> Result<(Comparison, [Vec<Run>; 2]), Failure> {
     let runs = |dirs: &[PathBuf]| {
-        let runs = dirs.iter().map(|dir| load(dir));
+        let runs = dirs.iter().map(|dir| load_run(dir));
         runs.collect::<Result<Vec<Run>, Failure>>()
     };
     let (a, b) = (runs(a)?, runs(b)?);
@@ -149,7 +149,7 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
 }
 
 /// Returns the comparison as JSON. Times are in µs.
-pub(crate) fn document(comparison: &Comparison) -> Value {
+pub(crate) fn comparison_json(comparison: &Comparison) -> Value {
     let side = |side: &RunGroup| json!({ "name": side.name, "directory": side.directory, "runs": side.runs });
     json!({
         "a": side(&comparison.a),

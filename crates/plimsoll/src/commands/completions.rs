@@ -39,7 +39,7 @@ pub(crate) fn execute(arguments: &CompletionsArguments) -> Result<Exit, Failure>
     };
     let mut script = Vec::new();
     generate(shell, &mut command, "plimsoll", &mut script);
-    console::result(String::from_utf8_lossy(&script))?;
+    console::print_result(String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }
 

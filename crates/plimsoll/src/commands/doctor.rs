@@ -38,7 +38,7 @@ pub(crate) fn execute(
     arguments: &DoctorArguments,
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
-    let mut findings = diagnosis::settings();
+    let mut findings = diagnosis::check_settings();
     let figures = if arguments.no_load {
         None
     } else {
@@ -50,7 +50,7 @@ pub(crate) fn execute(
     if arguments.json.json {
         print_json(&json!({ "findings": findings, "calibration": figures, "summary": summary }))?;
     } else {
-        console::result(render_findings(&findings, &summary))?;
+        console::print_result(render_findings(&findings, &summary))?;
     }
     let distorts = |finding: &MachineFinding| finding.kind == FindingKind::Distortion;
     Ok(if findings.iter().any(distorts) {
@@ -63,7 +63,7 @@ pub(crate) fn execute(
 /// Returns the findings as a list, with the summary as the last paragraph.
 fn render_findings(findings: &[MachineFinding], summary: &str) -> String {
     const INDENT: usize = 17;
-    let options = presentation::options();
+    let options = presentation::terminal_options();
     let width = options.width.saturating_sub(INDENT).max(20);
     let mut out = String::new();
     for finding in findings {
@@ -99,8 +99,8 @@ fn summary(findings: &[MachineFinding], figures: Option<&CalibrationFigures>) ->
         let _ = write!(
             text,
             "One core of this machine makes about {} of HTTP/1.1. At {}, 99 % of the calls left at most {} late: reports bound each time by that. ",
-            rate(figures.calls_per_core_s()),
-            exact_rate(diagnosis::PACED_RATE),
+            rate(figures.calls_per_core_second()),
+            exact_rate(diagnosis::FIXED_RATE_PER_S),
             time(figures.lateness_p99_us),
         );
     }

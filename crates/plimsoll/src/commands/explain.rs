@@ -29,7 +29,7 @@ pub(crate) struct ExplainArguments {
 
 pub(crate) fn execute(arguments: &ExplainArguments) -> Result<Exit, Failure> {
     let dir = resolve_latest(&arguments.run);
-    let contents = ReportContents::of(&[dir])?;
+    let contents = ReportContents::from_dirs(&[dir])?;
     let parts = explain_each(&contents);
     if arguments.json.json {
         let parts: Vec<_> = parts
@@ -39,12 +39,12 @@ pub(crate) fn execute(arguments: &ExplainArguments) -> Result<Exit, Failure> {
         print_json(&json!({ "explained": parts }))?;
         return Ok(Exit::Done);
     }
-    let options = presentation::options();
+    let options = presentation::terminal_options();
     let texts = parts.iter().map(|(dir, sentences)| {
         let list = explanation::render(sentences, &options);
         format!("{}\n{list}", dir.display())
     });
-    console::result(texts.collect::<Vec<String>>().join("\n"))?;
+    console::print_result(texts.collect::<Vec<String>>().join("\n"))?;
     Ok(Exit::Done)
 }
 

@@ -33,5 +33,5 @@ pub(super) fn print(
     let words = counts.iter().enumerate();
     let words = words.filter(|(i, (_, n))| is_shown((*i, *n)));
     let words: Vec<String> = words.map(|(_, (name, n))| format!("{name} {n}")).collect();
-    json.result(&Value::Object(object.collect()), words.join(", "))
+    json.print_result(&Value::Object(object.collect()), words.join(", "))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::Clock;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::formats::units::{Period, Rate};
 use plimsoll_model::plan::{ArrivalModel, Metric, Objective, Plan};
 use plimsoll_model::runs::run::{CommonConditions, SCHEMA_VERSION};
@@ -32,7 +32,7 @@ use crate::failure::{Exit, Failure};
 use crate::load::documents::{DocumentFlags, StdoutContent};
 use crate::load::execution::{self, LoadRunner, save_failure};
 use crate::load::planning;
-use crate::load::planning::read;
+use crate::load::planning::read_plan_file;
 use crate::load::presentation;
 use crate::load::process::ProcessContext;
 use crate::screen::progress::{Progress, ProgressSeries};
@@ -41,7 +41,7 @@ use crate::settings::origins::FlagOrigins;
 use crate::settings::problems::{self, PlanSource};
 use crate::shards::identity::ShardFlags;
 use crate::shards::{ShardContext, ShardGroup};
-use judging::{drain, errors_share, growth, judge, plotted_time_us, warmup};
+use judging::{backlog_growth, drain_time, error_share, judge, plotted_time_us, warmup_time};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
@@ -90,27 +90,27 @@ pub(crate) struct FindArguments {
 /// Rate at which the search starts when neither plan nor flag sets one.
 const DEFAULT_START_RATE: Rate = Rate(100.0);
 /// Maximum share of failed calls in a trial that meets its objectives, if the plan has no objective on errors.
-const MAX_IMPLIED_ERRORS_SHARE: f64 = 0.01;
+const MAX_IMPLIED_ERROR_SHARE: f64 = 0.01;
 /// Pause between trials, in which the target can recover from the last trial.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// Minimum measured time of a trial whose objectives can no longer be met; a shorter trial would give no meaningful
 /// point on the curve.
-const FAILED_TRIAL_LENGTH: Duration = Duration::from_secs(1);
+const MIN_FAILED_TRIAL_TIME: Duration = Duration::from_secs(1);
 
 pub(crate) fn execute(
     arguments: &FindArguments,
     process: &ProcessContext,
     meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
-    let (mut spec, text) = read(&arguments.plan)?;
+    let (mut spec, text) = read_plan_file(&arguments.plan)?;
     let source = PlanSource::from_file(&arguments.plan, &text);
-    arguments.apply(&mut spec, &process.origins)?;
+    arguments.apply_search_flags(&mut spec, &process.origins)?;
     let start_per_s = normalise_load(&mut spec);
     if let Some(limits) = &process.environment.limits {
-        limits.fill_in_search(spec.find.get_or_insert_default());
+        limits.fill_in_search_limits(spec.find.get_or_insert_default());
     }
-    let plan = planning::plan(&spec, &process.environment, &source)?;
-    check(&plan)?;
+    let plan = planning::resolve_plan(&spec, &process.environment, &source)?;
+    check_plan(&plan)?;
     let goal = spec
         .search_goal(&plan, start_per_s)
         .map_err(|problem| problems::failure(vec![problem], &source))?;
@@ -119,13 +119,17 @@ pub(crate) fn execute(
     }
     if arguments.dry_run {
         let filled_in = spec.with_defaults(&plan);
-        presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;
+        presentation::show_plan(
+            &filled_in,
+            &describe_search(&plan, &goal),
+            &arguments.documents,
+        )?;
         return Ok(Exit::Done);
     }
     let setting = TrialTemplate {
         name: &plan.name,
         spec,
-        drain: drain(&plan),
+        drain: drain_time(&plan),
         process,
         source,
     };
@@ -142,13 +146,16 @@ pub(crate) fn execute(
                 started_at: Timestamp::now(),
                 conditions: Some(CommonConditions::from_plans(std::slice::from_ref(&plan))),
                 objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
-                implied_errors_share: implied.then_some(MAX_IMPLIED_ERRORS_SHARE),
+                implied_errors_share: implied.then_some(MAX_IMPLIED_ERROR_SHARE),
                 goal,
                 trials: Vec::new(),
                 finding: None,
                 interrupted: false,
             },
-            dir: execution::directory(arguments.out.as_deref(), &format!("{} search", plan.name)),
+            dir: execution::dir_or_default(
+                arguments.out.as_deref(),
+                &format!("{} search", plan.name),
+            ),
             template: &setting,
             process,
             shards: team,
@@ -158,7 +165,7 @@ pub(crate) fn execute(
 }
 
 impl FindArguments {
-    fn apply(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
+    fn apply_search_flags(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         for (flag, given) in [
             ("--duration", self.load.keys.duration.is_some()),
             ("--calls", self.load.keys.calls.is_some()),
@@ -180,7 +187,7 @@ impl FindArguments {
 }
 
 /// Describes the search and its limits, for `--dry-run`.
-fn outline(plan: &Plan, goal: &SearchGoal) -> String {
+fn describe_search(plan: &Plan, goal: &SearchGoal) -> String {
     let time = |seconds: f64| planned_time(Duration::from_secs_f64(seconds));
     let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
     format!(
@@ -219,7 +226,7 @@ fn normalise_load(spec: &mut Spec) -> f64 {
     start.0
 }
 
-fn check(plan: &Plan) -> Result<(), Failure> {
+fn check_plan(plan: &Plan) -> Result<(), Failure> {
     if let ArrivalModel::Closed { .. } = plan.load.arrivals {
         return Err(Failure::usage(
             "load.clients: a search varies the rate, and a closed loop has none",
@@ -270,9 +277,10 @@ impl TrialTemplate<'_> {
         let load = &mut spec.load;
         load.rate = Some(RateSpec::Steady(rate));
         load.duration = Some(Period(attempt.length));
-        load.warmup.get_or_insert(Period(warmup(attempt.length)));
+        load.warmup
+            .get_or_insert(Period(warmup_time(attempt.length)));
         load.drain.get_or_insert(Period(self.drain));
-        let plan = planning::plan(&spec, &self.process.environment, &self.source)?;
+        let plan = planning::resolve_plan(&spec, &self.process.environment, &self.source)?;
         Ok((spec, plan))
     }
 }
@@ -293,7 +301,7 @@ impl SearchRun<'_> {
         execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
         self.save_record()?;
         let series = ProgressSeries::new(self.process.progress);
-        let outcome = self.search(&series);
+        let outcome = self.run_trials(&series);
         // Restore the terminal before anything else is printed.
         drop(series);
         // Save the trials made so far, even if the search has failed.
@@ -306,7 +314,7 @@ impl SearchRun<'_> {
             |options| shown::render(&self.record, options),
             |options| closing::search_lines(&self.record, options),
         )?;
-        Ok(self.exit())
+        Ok(self.exit_code())
     }
 
     fn save_record(&self) -> Result<(), Failure> {
@@ -316,11 +324,11 @@ impl SearchRun<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.process.stop.level() != StopLevel::Run
+        self.process.stop.level() != StopUrgency::Run
     }
 
     /// Runs trials until the model ends the search.
-    fn search(&mut self, series: &ProgressSeries) -> Result<(), Failure> {
+    fn run_trials(&mut self, series: &ProgressSeries) -> Result<(), Failure> {
         let clock = Clock::new();
         let began = clock.now();
         loop {
@@ -347,7 +355,7 @@ impl SearchRun<'_> {
                         });
                         return Ok(());
                     }
-                    series.notice(self.trial_line(&trial));
+                    series.print_notice(self.trial_line(&trial));
                     self.record.trials.push(trial);
                     self.save_record()?;
                 }
@@ -373,7 +381,7 @@ impl SearchRun<'_> {
             plan: &plan,
             dir: &self.dir.join(&name),
             progress: progress(&plan),
-            abort_after: Some(plan.load.warmup() + FAILED_TRIAL_LENGTH),
+            abort_after: Some(plan.load.warmup() + MIN_FAILED_TRIAL_TIME),
         };
         let run = match self.shards {
             None => execution::measure(job, self.process, LoadRunner::Local)?,
@@ -383,7 +391,7 @@ impl SearchRun<'_> {
             thread::sleep(SETTLE_TIME);
         }
         let took = clock.now().duration_since(began);
-        let growth = growth(&plan, &run)?;
+        let growth = backlog_growth(&plan, &run)?;
         let growing = growth.filter(|g| g.is_significant(rate_per_s, self.record.goal.precision));
         let (total, response) = (&run.summary.total, run.summary.total.response);
         Ok(Trial {
@@ -398,7 +406,7 @@ impl SearchRun<'_> {
             p99_9_us: response.and_then(|r| r.p99_9_us),
             mean_us: response.map(|r| r.mean_us),
             limited_us: plotted_time_us(&plan, &run),
-            errors_share: errors_share(&run),
+            errors_share: error_share(&run),
             growth,
             run: Some(name),
         })
@@ -437,7 +445,7 @@ impl SearchRun<'_> {
         )
     }
 
-    fn exit(&self) -> Exit {
+    fn exit_code(&self) -> Exit {
         let Some(finding) = &self.record.finding else {
             return Exit::Error;
         };

@@ -12,7 +12,7 @@ use plimsoll_protocols::registry::{
 };
 use plimsoll_report::{exports::lines, exports::s_time, json};
 
-use crate::failure::{Exit, Failure, chain};
+use crate::failure::{Exit, Failure, message_with_causes};
 use crate::load::documents::JsonFlag;
 use crate::load::documents::{StdoutContent, print_json};
 use crate::load::execution::default_dir;
@@ -77,13 +77,13 @@ const MAX_PLAN_SOURCE_BYTES: u64 = 256 << 20;
 const FORMAT_PROBE_BYTES: u64 = 64 << 10;
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
-const MAX_S_TIME_BYTES: u64 = 64 << 20;
+const MAX_S_TIME_OUTPUT_BYTES: u64 = 64 << 20;
 
 pub(crate) fn execute(arguments: &ImportArguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
         return import_stdin(arguments);
     }
-    import(&arguments.file, arguments)
+    import_file(&arguments.file, arguments)
 }
 
 /// Copies stdin into a file first, because recognising the format needs a second read.
@@ -93,45 +93,44 @@ fn import_stdin(arguments: &ImportArguments) -> Result<Exit, Failure> {
     let folder = tempfile::tempdir().map_err(failed)?;
     let file = folder.path().join("stdin");
     std::fs::write(&file, content).map_err(failed)?;
-    import(&file, arguments)
+    import_file(&file, arguments)
 }
 
-fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
+fn import_file(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    if recognised_format(file).is_none()
-        && let Some(source) = plan_source(file)
+    if detect_foreign_format(file).is_none()
+        && let Some(source) = detect_plan_source(file)
     {
         return import_plan(file, source, arguments);
     }
-    refuse_plan_flags(arguments)?;
+    reject_plan_flags(arguments)?;
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
     let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
-    let runs =
-        match read_s_time_output(file) {
-            Some(text) => s_time::import(file, &text, &dir, version, now)
-                .map_err(|e| Failure::error(chain(&e)))?,
-            None => vec![match recognised_format(file) {
-                Some(files) => (files.import)(file, &dir, version, now)
-                    .map_err(|e| Failure::error(chain(&*e)))?,
-                None => lines::import(file, &dir, version, now)
-                    .map_err(|e| Failure::error(chain(&e)))?,
-            }],
-        };
+    let runs = match read_s_time_output(file) {
+        Some(text) => s_time::import(file, &text, &dir, version, now)
+            .map_err(|e| Failure::error(message_with_causes(&e)))?,
+        None => vec![match detect_foreign_format(file) {
+            Some(files) => (files.import)(file, &dir, version, now)
+                .map_err(|e| Failure::error(message_with_causes(&*e)))?,
+            None => lines::import(file, &dir, version, now)
+                .map_err(|e| Failure::error(message_with_causes(&e)))?,
+        }],
+    };
     for run in &runs {
-        console::notice(format_args!("imported as {}", run.dir.display()));
+        console::print_notice(format_args!("imported as {}", run.dir.display()));
     }
     if arguments.json.json {
-        print_json(&json::runs(&runs, None))?;
+        print_json(&json::runs_document(&runs, None))?;
         return Ok(Exit::Done);
     }
     for run in &runs {
-        presentation::show(run, StdoutContent::Tables)?;
+        presentation::print_tables(run, StdoutContent::Tables)?;
     }
     Ok(Exit::Done)
 }
 
 /// Returns the converter to plans that recognises the file's format; `None` if no converter does.
-fn plan_source(file: &Path) -> Option<&'static PlanSource> {
+fn detect_plan_source(file: &Path) -> Option<&'static PlanSource> {
     let file = input::open_file(file).ok()?;
     let mut beginning = Vec::new();
     file.take(FORMAT_PROBE_BYTES)
@@ -142,7 +141,7 @@ fn plan_source(file: &Path) -> Option<&'static PlanSource> {
 }
 
 /// Rejects flags that apply to plans only, because this file is converted to a run.
-fn refuse_plan_flags(arguments: &ImportArguments) -> Result<(), Failure> {
+fn reject_plan_flags(arguments: &ImportArguments) -> Result<(), Failure> {
     let given = [
         ("--origin", arguments.origin.is_some()),
         ("--with-assets", arguments.with_assets),
@@ -176,7 +175,7 @@ fn import_plan(
         let problem = strip_control_characters(&problem.to_string());
         Failure::error(format_args!("can't import {shown}: {problem}"))
     };
-    let text = plan_source_text(file).map_err(|e| failed(&e))?;
+    let text = read_plan_source(file).map_err(|e| failed(&e))?;
     let name = arguments
         .out
         .as_deref()
@@ -195,16 +194,16 @@ fn import_plan(
     };
     let imported = (source.import)(&request).map_err(|e| failed(&e))?;
     match &arguments.out {
-        Some(out) => write_new(out, &imported.plan)?,
-        None => console::result(&imported.plan)?,
+        Some(out) => write_new_plan(out, &imported.plan)?,
+        None => console::print_result(&imported.plan)?,
     }
     let out = arguments.out.as_ref().map(|out| out.display().to_string());
-    summarise(&imported, out.as_deref().unwrap_or("PLAN"));
+    print_summary(&imported, out.as_deref().unwrap_or("PLAN"));
     Ok(Exit::Done)
 }
 
 /// Reads a file that is converted to a plan.
-fn plan_source_text(file: &Path) -> Result<String, String> {
+fn read_plan_source(file: &Path) -> Result<String, String> {
     let mut content = Vec::new();
     let open = input::open_file(file).map_err(|e| e.to_string())?;
     let read = open
@@ -222,7 +221,7 @@ fn plan_source_text(file: &Path) -> Result<String, String> {
 }
 
 /// Writes a plan to a new file. An existing file is not overwritten, because users may have edited it.
-fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
+fn write_new_plan(path: &Path, plan: &str) -> Result<(), Failure> {
     let shown = path.display();
     let created = OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = created.map_err(|e| match e.kind() {
@@ -239,25 +238,25 @@ fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
 }
 
 /// Prints how much of the file was converted, what the user must add to the plan, and the command to run next.
-fn summarise(imported: &PlanImportResult, out: &str) {
+fn print_summary(imported: &PlanImportResult, out: &str) {
     let notes = imported.notes.iter();
     notes
         .map(|note| strip_control_characters(note))
-        .for_each(console::notice);
+        .for_each(console::print_notice);
     if !imported.variables.is_empty() {
         let variables = imported.variables.join(", ");
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "secrets are not in the plan: set the environment variables {variables}"
         ));
     }
     if !imported.columns.is_empty() {
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "secrets of users are not in the plan: write {}: the line `{}`, and a line for each user",
             imported.rows_file,
             imported.columns.join(",")
         ));
     }
-    console::notice(format_args!("next: plimsoll run {out} --dry-run"));
+    console::print_notice(format_args!("next: plimsoll run {out} --dry-run"));
 }
 
 /// Replaces characters that would control the terminal.
@@ -268,14 +267,14 @@ fn strip_control_characters(text: &str) -> String {
 
 /// Returns the file's text if it is output of `openssl s_time`; `None` for other files, which are read line by line.
 fn read_s_time_output(file: &Path) -> Option<String> {
-    let mut file = input::open_file(file).ok()?.take(MAX_S_TIME_BYTES);
+    let mut file = input::open_file(file).ok()?.take(MAX_S_TIME_OUTPUT_BYTES);
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     (!text.starts_with("#TEST=") && s_time::is_s_time_output(&text)).then_some(text)
 }
 
 /// Returns the protocol-specific format that the file has; `None` if it has none of them.
-fn recognised_format(path: &Path) -> Option<&'static ForeignFormat> {
+fn detect_foreign_format(path: &Path) -> Option<&'static ForeignFormat> {
     let mut beginning = Vec::new();
     let file = input::open_file(path).ok()?;
     file.take(64).read_to_end(&mut beginning).ok()?;

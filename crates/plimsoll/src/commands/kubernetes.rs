@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 
 use crate::failure::{Exit, Failure};
 use crate::launching::{
-    KubernetesJob, KubernetesManifests, LAST_LINES, LaunchPlan, PodFlags, PodRendezvous,
+    KubernetesJob, KubernetesManifests, LAST_LINES_OPTION, LaunchPlan, PodFlags, PodRendezvous,
 };
 use crate::load::documents::{OutputDirs, StdoutContent};
 use crate::load::process::ProcessContext;
@@ -77,7 +77,10 @@ pub(crate) fn execute(
     process: impl FnOnce() -> Result<ProcessContext, Failure>,
 ) -> Result<Exit, Failure> {
     let load = LaunchPlan::read(&arguments.plan)?;
-    let run_id = arguments.run_id.clone().unwrap_or_else(|| load.run_id());
+    let run_id = arguments
+        .run_id
+        .clone()
+        .unwrap_or_else(|| load.generate_run_id());
     check_run_id(&run_id)?;
     let meeting = match (&arguments.rendezvous, &arguments.claim) {
         (Some(url), _) if url.starts_with("file:") || url.starts_with("tcp:") => {
@@ -103,7 +106,7 @@ pub(crate) fn execute(
     };
     let yaml = objects.yaml()?;
     if !arguments.apply {
-        console::result(yaml)?;
+        console::print_result(yaml)?;
         return Ok(Exit::Done);
     }
     let name = objects.name();
@@ -116,10 +119,12 @@ pub(crate) fn execute(
     job.apply(&yaml)?;
     let mut asked = false;
     let mut interrupted = || match (process.stop.level(), meeting) {
-        (StopLevel::Run, _) => Ok(()),
-        (StopLevel::Graceful, PodRendezvous::Url(url)) => {
+        (StopUrgency::Run, _) => Ok(()),
+        (StopUrgency::Graceful, PodRendezvous::Url(url)) => {
             if !std::mem::replace(&mut asked, true) {
-                console::notice("stopping the run (once more: leave it running and stop watching)");
+                console::print_notice(
+                    "stopping the run (once more: leave it running and stop watching)",
+                );
                 shards::request_run_stop(url, &run_id)?;
             }
             Ok(())
@@ -131,10 +136,14 @@ pub(crate) fn execute(
         )),
     };
     let outcome = job.wait(&mut interrupted)?;
-    let exit = outcome.exit().map(Exit::from_code);
-    if let Some(pod) = outcome.first().filter(|_| exit != Some(Exit::Done)) {
+    let exit = outcome.exit_code().map(Exit::from_code);
+    if let Some(pod) = outcome.first_pod().filter(|_| exit != Some(Exit::Done)) {
         // The pod's log explains the failure better than its exit code.
-        console::notice(job.log(pod, &[LAST_LINES]).unwrap_or_default().trim_end());
+        console::print_notice(
+            job.pod_log(pod, &[LAST_LINES_OPTION])
+                .unwrap_or_default()
+                .trim_end(),
+        );
     }
     match meeting {
         PodRendezvous::Url(url) => {
@@ -148,10 +157,10 @@ pub(crate) fn execute(
             Ok(exit.unwrap_or(merged))
         }
         PodRendezvous::Claim(claim) => {
-            if let Some(pod) = outcome.first().filter(|_| exit == Some(Exit::Done)) {
-                console::result(job.log(pod, &[])?)?;
+            if let Some(pod) = outcome.first_pod().filter(|_| exit == Some(Exit::Done)) {
+                console::print_result(job.pod_log(pod, &[])?)?;
             }
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "the run directory is {} of the claim {claim}",
                 objects.run_directory()
             ));

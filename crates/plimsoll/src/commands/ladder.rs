@@ -122,7 +122,7 @@ pub(crate) fn execute(
             },
             |options| closing::ladder_lines(record, options),
         )?;
-        Ok(climb.exit())
+        Ok(climb.exit_code())
     })
 }
 

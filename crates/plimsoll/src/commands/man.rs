@@ -30,7 +30,7 @@ pub(crate) fn execute(arguments: &ManArguments) -> Result<Exit, Failure> {
     command.build();
     let dir = &arguments.dir;
     let mut pages = Vec::new();
-    collect(&command, None, &mut pages)
+    collect_pages(&command, None, &mut pages)
         .and_then(|()| {
             fs::create_dir_all(dir)?;
             let mut files = pages.iter();
@@ -40,20 +40,20 @@ pub(crate) fn execute(arguments: &ManArguments) -> Result<Exit, Failure> {
             let problem = format!("can't write the pages to {}: {e}", dir.display());
             Failure::error_with_help(problem, "give a folder that this user may write to")
         })?;
-    console::result(format_args!("{}: {} pages\n", dir.display(), pages.len()))?;
+    console::print_result(format_args!("{}: {} pages\n", dir.display(), pages.len()))?;
     Ok(Exit::Done)
 }
 
 /// Appends the pages of a command and of its visible subcommands, by name.
-fn collect(
+fn collect_pages(
     command: &Command,
     above: Option<&str>,
     pages: &mut Vec<(String, Vec<u8>)>,
 ) -> io::Result<()> {
     let name = display_name(command);
-    pages.push((name.clone(), page(command, above)?));
+    pages.push((name.clone(), render_page(command, above)?));
     let mut visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    visible.try_for_each(|sub| collect(sub, Some(&name), pages))
+    visible.try_for_each(|sub| collect_pages(sub, Some(&name), pages))
 }
 
 fn display_name(command: &Command) -> String {
@@ -62,7 +62,7 @@ fn display_name(command: &Command) -> String {
 }
 
 /// Renders the page of a command. `above` is the name of its parent command.
-fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
+fn render_page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let mut page = Vec::new();
     // Write no date, so that builds are reproducible.
@@ -80,7 +80,7 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     if let Some(more) = command.get_after_help() {
-        notes(&more.to_string()).to_writer(&mut page)?;
+        notes_sections(&more.to_string()).to_writer(&mut page)?;
     }
     if let Some(above) = above {
         let mut see = Roff::new();
@@ -123,7 +123,7 @@ fn examples(text: &str) -> Roff {
 }
 
 /// Returns the text that follows the flags in the help, under the usual headings of manual pages.
-fn notes(text: &str) -> Roff {
+fn notes_sections(text: &str) -> Roff {
     let mut sections = Roff::new();
     for part in text.split("\n\n") {
         let headings = [

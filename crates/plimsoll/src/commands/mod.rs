@@ -23,12 +23,12 @@ mod query;
 pub(crate) mod redirects;
 mod registry_commands;
 mod relay;
-mod renewing;
 pub(crate) mod report;
 pub(crate) mod run;
 mod secret;
 pub(crate) mod serve;
 pub(crate) mod shard;
+mod sighup_reload;
 pub(crate) mod slurm;
 pub(crate) mod stack;
 pub(crate) mod sweep;
@@ -51,13 +51,13 @@ use crate::load::process::{ProcessContext, stop_on_signals};
 use crate::screen::console;
 use crate::screen::logging::LogFormat;
 use crate::screen::progress::{ProgressMode, ProgressStyle};
-use crate::settings::credentials::PlanCode;
+use crate::settings::credentials::PlanCodePolicy;
 use crate::settings::environment::{self, Environment};
 use crate::settings::origins::FlagOrigins;
 use crate::shards::{LoadSequence, ShardContext};
 use crate::system::version;
 use crate::telemetry;
-use registry_commands::ProtocolInvocation;
+use registry_commands::EntryInvocation;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Args)]
@@ -143,7 +143,7 @@ impl Cli {
     /// When values of flags contradict each other.
     pub(crate) fn from_matches(matches: &ArgMatches) -> Result<Cli, clap::Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
-            let verb = definitions().find(|verb| verb.name == name)?;
+            let verb = command_definitions().find(|verb| verb.name == name)?;
             Some((verb.read)(typed))
         });
         Ok(Cli {
@@ -166,7 +166,7 @@ pub(crate) fn command_for_words(words: &[OsString]) -> Command {
 }
 
 fn build_command(wanted: impl Fn(&str) -> bool) -> Command {
-    let wanted = definitions().filter(|verb| wanted(verb.name));
+    let wanted = command_definitions().filter(|verb| wanted(verb.name));
     let own = wanted.map(|verb| (verb.flags)(Command::new(verb.name)));
     with_variables(MessageFlags::augment_args(Command::new("plimsoll")).subcommands(own))
 }
@@ -211,7 +211,7 @@ pub(crate) enum ParsedCommand {
     Ladder(Box<ladder::LadderArguments>),
     Sweep(sweep::SweepArguments),
     Track(Box<track::TrackArguments>),
-    Call(Box<ProtocolInvocation<CommandEntry>>),
+    Call(Box<EntryInvocation<CommandEntry>>),
     Shard(shard::ShardArguments),
     Report(report::ReportArguments),
     Explain(explain::ExplainArguments),
@@ -238,13 +238,13 @@ pub(crate) enum ParsedCommand {
 }
 
 /// A function that converts clap's matches of one command.
-type CommandReader = dyn Fn(&ArgMatches) -> Result<ParsedCommand, clap::Error>;
+type MatchesParser = dyn Fn(&ArgMatches) -> Result<ParsedCommand, clap::Error>;
 
 /// A command's name, flags and parser.
 struct CommandDefinition {
     name: &'static str,
     flags: Box<dyn Fn(Command) -> Command>,
-    read: Box<CommandReader>,
+    read: Box<MatchesParser>,
 }
 
 impl CommandDefinition {
@@ -264,7 +264,7 @@ impl CommandDefinition {
             name: entry.name,
             flags: Box::new(|_| registry_commands::command(entry)),
             read: Box::new(|typed| {
-                Ok(ParsedCommand::Call(Box::new(ProtocolInvocation::new(
+                Ok(ParsedCommand::Call(Box::new(EntryInvocation::new(
                     entry, typed,
                 )?)))
             }),
@@ -273,7 +273,7 @@ impl CommandDefinition {
 }
 
 /// Returns all commands in the order in which the help lists them.
-fn definitions() -> impl Iterator<Item = CommandDefinition> {
+fn command_definitions() -> impl Iterator<Item = CommandDefinition> {
     let measuring = [
         CommandDefinition::for_arguments("run", ParsedCommand::Run),
         CommandDefinition::for_arguments("find", ParsedCommand::Find),
@@ -312,16 +312,16 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
 
 impl ParsedCommand {
     /// Returns the flags for documents about the results; `None` if the command makes no measurements.
-    pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
+    pub(crate) fn document_flags(&self) -> Option<&DocumentFlags> {
         match self {
             ParsedCommand::Run(arguments) => Some(&arguments.output.documents),
             ParsedCommand::Find(arguments) => Some(&arguments.documents),
             ParsedCommand::Ladder(arguments) => Some(&arguments.ladder.documents),
             ParsedCommand::Sweep(arguments) => Some(&arguments.ladder.documents),
-            ParsedCommand::Track(arguments) => Some(arguments.documents()),
+            ParsedCommand::Track(arguments) => Some(arguments.document_flags()),
             ParsedCommand::Call(arguments) => Some(&arguments.shared.output.documents),
             ParsedCommand::Merge(arguments) => Some(&arguments.documents),
-            ParsedCommand::Stack(arguments) => arguments.documents(),
+            ParsedCommand::Stack(arguments) => arguments.document_flags(),
             _ => None,
         }
     }
@@ -341,7 +341,7 @@ impl ParsedCommand {
     }
 
     /// Returns whether shell commands and plugins in this command's plan are run, and whether that is announced first.
-    pub(crate) fn plan_code(&self) -> PlanCode {
+    pub(crate) fn plan_code(&self) -> PlanCodePolicy {
         let only_shown = match self {
             ParsedCommand::Run(run) => run.output.dry_run,
             ParsedCommand::Find(find) => find.dry_run,
@@ -351,15 +351,15 @@ impl ParsedCommand {
             ParsedCommand::Call(call) => {
                 call.shared.output.dry_run || call.matches.subcommand_name().is_some()
             }
-            ParsedCommand::Stack(stack) => stack.makes_no_load(),
-            ParsedCommand::Shard(_) => return PlanCode::Unannounced,
+            ParsedCommand::Stack(stack) => stack.generates_no_load(),
+            ParsedCommand::Shard(_) => return PlanCodePolicy::Unannounced,
             // The other commands don't run code from a plan in this process.
             _ => true,
         };
         if only_shown {
-            PlanCode::Skipped
+            PlanCodePolicy::Skipped
         } else {
-            PlanCode::Announced
+            PlanCodePolicy::Announced
         }
     }
 
@@ -403,7 +403,7 @@ pub(crate) fn execute(
     origins: &FlagOrigins,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
-    let documents = cli.command.documents().cloned();
+    let documents = cli.command.document_flags().cloned();
     let made = OutputDirs::default();
     let meeting = cli.command.shard_context(environment)?;
     let meeting = meeting.as_ref();
@@ -415,12 +415,14 @@ pub(crate) fn execute(
         run_command(cli, origins, environment, &made, meeting)
     });
     telemetry::finish();
-    let delivered = documents.map_or(Ok(()), |documents| documents.deliver(&made, environment));
+    let delivered = documents.map_or(Ok(()), |documents| {
+        documents.write_all_documents(&made, environment)
+    });
     match (ended, delivered) {
         (Ok(exit), delivered) => delivered.map(|()| exit),
         (Err(failure), Ok(())) => Err(failure),
         (Err(failure), Err(other)) => {
-            console::failure(&other);
+            console::print_failure(&other);
             Err(failure)
         }
     }
@@ -440,9 +442,9 @@ fn run_command(
     );
     let leads = loads && !matches!(command, ParsedCommand::Shard(_));
     let process = || -> Result<ProcessContext, Failure> {
-        let variables: Vec<&str> = origins.variables().collect();
+        let variables: Vec<&str> = origins.used_variables().collect();
         if !variables.is_empty() && !messages.quiet {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "from the environment: {}",
                 variables.join(", ")
             ));
@@ -454,7 +456,7 @@ fn run_command(
         }
         let stop = stop_on_signals(loads)?;
         if let Some(meeting) = meeting {
-            meeting.set_stop(&stop);
+            meeting.set_stop_flag(&stop);
         }
         Ok(ProcessContext {
             progress: if messages.quiet {

@@ -33,7 +33,7 @@ pub(crate) struct PayloadArguments {
 
 pub(crate) fn execute(arguments: &PayloadArguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
-        let written = fill(&mut io::stdout().lock(), arguments.size.0);
+        let written = write_incompressible_bytes(&mut io::stdout().lock(), arguments.size.0);
         return match written {
             // A closed pipe (`| head`) is not an error.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -56,18 +56,19 @@ pub(crate) fn execute(arguments: &PayloadArguments) -> Result<Exit, Failure> {
         };
         Failure::error_with_help(format_args!("can't make {shown}: {e}"), help)
     })?;
-    let written = fill(&mut file, arguments.size.0).and_then(|()| output::sync(&file));
+    let written =
+        write_incompressible_bytes(&mut file, arguments.size.0).and_then(|()| output::sync(&file));
     if let Err(e) = written {
         // Don't leave a file of the wrong size.
         let _ = std::fs::remove_file(&arguments.file);
         return Err(Failure::error(format_args!("can't write {shown}: {e}")));
     }
-    console::result(format_args!("{shown}: {} bytes\n", arguments.size.0))?;
+    console::print_result(format_args!("{shown}: {} bytes\n", arguments.size.0))?;
     Ok(Exit::Done)
 }
 
 /// Writes `size` incompressible bytes.
-fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
+fn write_incompressible_bytes(out: &mut impl Write, size: u64) -> io::Result<()> {
     let mut mixer = XorshiftBytes(0x9e37_79b9_7f4a_7c15);
     let mut block = vec![0u8; BLOCK_BYTES];
     let mut left = size;

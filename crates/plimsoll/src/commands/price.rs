@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::comparisons::ladder::composition::{
-    COMPOSITION_SHARE, PredictedCost, PriceError, PriceList,
+    COMPOSITION_TOLERANCE, PredictedCost, PriceError, PriceList,
 };
 use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord, Rung};
 use plimsoll_model::formats::quantity::signed_time;
@@ -57,10 +57,12 @@ pub(crate) fn execute(arguments: &PriceArguments) -> Result<Exit, Failure> {
     let mut lines = Vec::new();
     let mut documents = Vec::new();
     for chain in &chains {
-        let costs = list.predict(chain).map_err(|e| refusal(&e, arguments))?;
-        documents.push(document(&list, chain, &costs, arguments.rate));
-        lines.extend(describe(&list, chain, &costs, arguments.rate));
-        let unbounded = unbounded_metrics(&record, &list, chain, &costs);
+        let costs = list
+            .predict(chain)
+            .map_err(|e| price_failure(&e, arguments))?;
+        documents.push(prediction_json(&list, chain, &costs, arguments.rate));
+        lines.extend(describe_costs(&list, chain, &costs, arguments.rate));
+        let unbounded = metrics_without_bounds(&record, &list, chain, &costs);
         lines.extend(unbounded.into_iter().map(|metric| {
             format!(
                 "  {:<18} no bounds from so few replicates: measure the ladder for longer",
@@ -69,11 +71,11 @@ pub(crate) fn execute(arguments: &PriceArguments) -> Result<Exit, Failure> {
         }));
     }
     let whole = json!({ "base": list.base_name(), "predictions": documents });
-    arguments.json.result(&whole, lines.join("\n"))?;
+    arguments.json.print_result(&whole, lines.join("\n"))?;
     Ok(Exit::Done)
 }
 
-fn refusal(error: &PriceError, arguments: &PriceArguments) -> Failure {
+fn price_failure(error: &PriceError, arguments: &PriceArguments) -> Failure {
     let ladder = arguments.ladder.display();
     match error {
         PriceError::UnknownLayer { .. } => Failure::usage(
@@ -90,7 +92,7 @@ fn refusal(error: &PriceError, arguments: &PriceArguments) -> Failure {
 }
 
 /// CPU metrics, each with the name of the process that uses the CPU.
-const CPU_USERS: [(LadderMetric, &str); 3] = [
+const CPU_METRICS: [(LadderMetric, &str); 3] = [
     (LadderMetric::ClientCpu, "client"),
     (LadderMetric::ServerCpu, "server"),
     (LadderMetric::SidecarCpu, "proxies"),
@@ -98,7 +100,7 @@ const CPU_USERS: [(LadderMetric, &str); 3] = [
 
 /// Returns the metrics that have an estimate but no bounds for a layer of the chain, because there are too few
 /// measurements.
-fn unbounded_metrics(
+fn metrics_without_bounds(
     record: &LadderRecord,
     list: &PriceList,
     chain: &[String],
@@ -110,7 +112,7 @@ fn unbounded_metrics(
         layer.is_some_and(|layer| chain.iter().any(|name| layer.names.contains(name)))
     };
     let rungs: Vec<&Rung> = record.rungs.iter().skip(1).filter(used).collect();
-    let cpu = CPU_USERS.into_iter().map(|(metric, _)| metric);
+    let cpu = CPU_METRICS.into_iter().map(|(metric, _)| metric);
     std::iter::once(LadderMetric::P50)
         .chain(cpu)
         .filter(|metric| costs.iter().all(|cost| cost.metric != *metric))
@@ -142,10 +144,10 @@ fn estimate_cores(list: &PriceList, costs: &[PredictedCost], rate: Rate) -> Vec<
             high: cores(cost.high),
         })
     };
-    CPU_USERS.into_iter().filter_map(of).collect()
+    CPU_METRICS.into_iter().filter_map(of).collect()
 }
 
-fn describe(
+fn describe_costs(
     list: &PriceList,
     chain: &[String],
     costs: &[PredictedCost],
@@ -156,7 +158,7 @@ fn describe(
         _ => format!(
             "predicted from {} prices and {:.0} % of their sum for what sums miss",
             chain.len(),
-            COMPOSITION_SHARE * 100.0
+            COMPOSITION_TOLERANCE * 100.0
         ),
     };
     let mut lines = vec![format!(
@@ -189,7 +191,7 @@ fn describe(
     lines
 }
 
-fn document(
+fn prediction_json(
     list: &PriceList,
     chain: &[String],
     costs: &[PredictedCost],
@@ -247,7 +249,7 @@ mod tests {
         let chain = ["nginx".to_owned()];
         let costs = list.predict(&chain).unwrap();
         assert_eq!(costs.len(), 1, "{costs:?}");
-        let unbounded = unbounded_metrics(&record, &list, &chain, &costs);
+        let unbounded = metrics_without_bounds(&record, &list, &chain, &costs);
         assert_eq!(unbounded, [LadderMetric::SidecarCpu]);
     }
 }

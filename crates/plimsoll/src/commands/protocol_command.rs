@@ -10,7 +10,7 @@ use plimsoll_model::spec::{self, LoadSpec, Spec};
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry, ExportTarget};
 use plimsoll_report::quantity::planned_time;
 
-use super::registry_commands::{ProtocolInvocation, RegistryEntry};
+use super::registry_commands::{EntryInvocation, RegistryEntry};
 use crate::commands::{query, redirects, report, sweep};
 use crate::failure::{Exit, Failure};
 use crate::load::execution::{self, LoadRunner, OutputFlags};
@@ -38,7 +38,7 @@ pub(crate) struct CallFlags {
 }
 
 impl RegistryEntry for CommandEntry {
-    type Shared = CallFlags;
+    type SharedFlags = CallFlags;
 
     fn all() -> &'static [CommandEntry] {
         &COMMAND_ENTRIES
@@ -71,7 +71,7 @@ impl RegistryEntry for CommandEntry {
 }
 
 pub(crate) fn execute(
-    arguments: &ProtocolInvocation<CommandEntry>,
+    arguments: &EntryInvocation<CommandEntry>,
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
     let environment = &process.environment;
@@ -80,31 +80,35 @@ pub(crate) fn execute(
         && let Some(question) = entry.server_queries.iter().find(|known| known.name == name)
     {
         let answer = query::send_query(question, typed, environment)?;
-        console::result(answer.text)?;
+        console::print_result(answer.text)?;
         return Ok(Exit::Done);
     }
-    let TypedInvocation {
+    let ResolvedInvocation {
         mut spec,
         default_load,
         export,
     } = resolve_invocation(arguments, &process.origins, environment)?;
     if spec.ladder.is_some() {
-        default_load.into_iter().for_each(console::confirmation);
-        return sweep::run_typed_ladder(&spec, output, process);
+        default_load
+            .into_iter()
+            .for_each(console::print_confirmation);
+        return sweep::run_ladder_from_flags(&spec, output, process);
     }
-    let mut plan = planning::plan(&spec, environment, &PlanSource::Flags)?;
+    let mut plan = planning::resolve_plan(&spec, environment, &PlanSource::Flags)?;
     let limit = entry.max_redirects(&arguments.matches);
     if limit > 0 {
-        plan = redirects::follow(entry, limit, (&mut spec, plan), environment)?;
+        plan = redirects::follow_redirects(entry, limit, (&mut spec, plan), environment)?;
     }
-    default_load.into_iter().for_each(console::confirmation);
+    default_load
+        .into_iter()
+        .for_each(console::print_confirmation);
     execution::execute(&spec, &plan, output, process, LoadRunner::Local, |run| {
         report::export_if_requested(run, export)
     })
 }
 
 /// The spec that a protocol command's flags describe, and where to export the run.
-pub(crate) struct TypedInvocation {
+pub(crate) struct ResolvedInvocation {
     pub(crate) spec: Spec,
     /// The message about the default load; `None` if load flags were given.
     default_load: Option<String>,
@@ -116,10 +120,10 @@ pub(crate) struct TypedInvocation {
 /// # Errors
 /// When a flag's value is invalid.
 pub(crate) fn resolve_invocation(
-    arguments: &ProtocolInvocation<CommandEntry>,
+    arguments: &EntryInvocation<CommandEntry>,
     origins: &FlagOrigins,
     environment: &Environment,
-) -> Result<TypedInvocation, Failure> {
+) -> Result<ResolvedInvocation, Failure> {
     let entry = arguments.entry;
     let mut spec = Spec {
         target: arguments.matches.get_one("target").cloned(),
@@ -131,7 +135,7 @@ pub(crate) fn resolve_invocation(
         let is_secured = spec.tls.is_some() || typed.split('/').next()?.ends_with(":443");
         with_scheme(typed, if is_secured { secured } else { plain })
     }) {
-        console::confirmation(format_args!("target: {url}"));
+        console::print_confirmation(format_args!("target: {url}"));
         spec.target = Some(url);
     }
     let line = abbreviated_command_line(entry, spec.target.as_deref(), &arguments.matches);
@@ -142,7 +146,7 @@ pub(crate) fn resolve_invocation(
     default_load = default_load
         .or_else(|| set_default_duration(&mut spec.load, entry))
         .or_else(|| set_default_clients(&mut spec.load, entry, &line));
-    Ok(TypedInvocation {
+    Ok(ResolvedInvocation {
         spec,
         default_load,
         export,
@@ -319,7 +323,7 @@ mod tests {
         ] {
             assert_eq!(with_scheme(typed, "grpc").as_deref(), whole, "{typed}");
         }
-        plimsoll_protocols::registry::register();
+        plimsoll_protocols::registry::register_protocols();
         assert_eq!(schemes(entry("ws")), ("ws", "wss"));
         assert_eq!(schemes(entry("llm")), ("http", "https"));
         assert_eq!(schemes(entry("bolt")), ("sofa", "sofas"));

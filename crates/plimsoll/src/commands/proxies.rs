@@ -83,9 +83,9 @@ pub(crate) fn execute(arguments: &ProxiesArguments) -> Result<Exit, Failure> {
         (None, Some(name)) => {
             let text = shipped_definition(name)
                 .ok_or_else(|| unknown_value_failure("--definition", name, shipped_names()))?;
-            console::result(format_args!("{text}"))?;
+            console::print_result(format_args!("{text}"))?;
         }
-        (None, None) => list(&catalog, &arguments.json)?,
+        (None, None) => list_proxies(&catalog, &arguments.json)?,
     }
     Ok(Exit::Done)
 }
@@ -107,7 +107,7 @@ fn show_configuration(
     catalog: &ProxyCatalog,
     name: &str,
 ) -> Result<(), Failure> {
-    let proxy = catalog.named(name).ok_or_else(|| {
+    let proxy = catalog.find_proxy(name).ok_or_else(|| {
         let names = catalog.iter().map(|proxy| proxy.name.as_str());
         unknown_value_failure("--config", name, names)
     })?;
@@ -119,11 +119,11 @@ fn show_configuration(
         upstream: arguments.upstream_tls.unwrap_or(arguments.tls),
         workers: arguments.workers,
     };
-    let text = ladder_run::example(&installed, task).map_err(wrong)?;
-    console::result(format_args!("{text}"))
+    let text = ladder_run::example_configuration(&installed, task).map_err(wrong)?;
+    console::print_result(format_args!("{text}"))
 }
 
-fn list(catalog: &ProxyCatalog, json: &JsonFlag) -> Result<(), Failure> {
+fn list_proxies(catalog: &ProxyCatalog, json: &JsonFlag) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
     for proxy in catalog.iter() {
@@ -139,12 +139,12 @@ fn list(catalog: &ProxyCatalog, json: &JsonFlag) -> Result<(), Failure> {
             "remark": proxy.remark,
             "install": proxy.install,
         }));
-        lines.push(describe(proxy, &found));
+        lines.push(describe_proxy(proxy, &found));
     }
-    json.result(&json!({ "proxies": documents }), lines.join("\n"))
+    json.print_result(&json!({ "proxies": documents }), lines.join("\n"))
 }
 
-fn describe(proxy: &Proxy, found: &Result<InstalledProxy, String>) -> String {
+fn describe_proxy(proxy: &Proxy, found: &Result<InstalledProxy, String>) -> String {
     let here = match found {
         Ok(installed) => format!(
             "{} in {}",

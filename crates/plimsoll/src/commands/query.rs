@@ -20,7 +20,7 @@ pub(super) fn send_query(
     environment: &Environment,
 ) -> Result<QueryOutput, Failure> {
     let answer = planning::with_resolve_context(environment, |surroundings| {
-        let notice = &|text: &str| console::notice(text);
+        let notice = &|text: &str| console::print_notice(text);
         question.run(
             typed,
             QueryContext {

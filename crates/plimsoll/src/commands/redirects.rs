@@ -17,7 +17,7 @@ use crate::settings::problems::PlanSource;
 ///
 /// # Errors
 /// When a server can't be reached, or a redirect can't be followed.
-pub(super) fn follow(
+pub(super) fn follow_redirects(
     entry: &CommandEntry,
     limit: u32,
     (spec, mut plan): (&mut Spec, Plan),
@@ -27,7 +27,7 @@ pub(super) fn follow(
     for followed in 0..=limit {
         let hop = entry.follow_redirect(&plan, spec);
         let Some(hop) = hop.map_err(query_failure)? else {
-            announce(followed, &plan, &dropped);
+            announce_redirects(followed, &plan, &dropped);
             return Ok(plan);
         };
         if followed == limit {
@@ -40,12 +40,12 @@ pub(super) fn follow(
             ));
         }
         dropped.extend(hop.dropped);
-        plan = planning::plan(spec, environment, &PlanSource::Flags)?;
+        plan = planning::resolve_plan(spec, environment, &PlanSource::Flags)?;
     }
     Ok(plan)
 }
 
-fn announce(followed: u32, plan: &Plan, dropped: &[String]) {
+fn announce_redirects(followed: u32, plan: &Plan, dropped: &[String]) {
     if followed == 0 {
         return;
     }
@@ -57,7 +57,7 @@ fn announce(followed: u32, plan: &Plan, dropped: &[String]) {
             dropped.join(", ")
         )
     };
-    console::confirmation(format_args!(
+    console::print_confirmation(format_args!(
         "redirects followed: {followed}; the load goes to {}{without}",
         mask_urls(&plan.target.url)
     ));

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 /// An entry of a registry that becomes a subcommand.
 pub(crate) trait RegistryEntry: Debug + Sized + 'static {
     /// Flags common to all entries.
-    type Shared: Args + Debug;
+    type SharedFlags: Args + Debug;
 
     fn all() -> &'static [Self];
 
@@ -21,30 +21,30 @@ pub(crate) trait RegistryEntry: Debug + Sized + 'static {
 
 /// The registry entry that the command line selects, with its parsed flags.
 #[derive(Debug)]
-pub(crate) struct ProtocolInvocation<T: RegistryEntry> {
+pub(crate) struct EntryInvocation<T: RegistryEntry> {
     pub(super) entry: &'static T,
     /// Matches of the entry's own flags.
     pub(crate) matches: ArgMatches,
-    pub(super) shared: T::Shared,
+    pub(super) shared: T::SharedFlags,
 }
 
 pub(super) fn command<T: RegistryEntry>(of: &T) -> Command {
     let command = of.command();
     let about = command.get_about().cloned().unwrap_or_default();
-    T::Shared::augment_args(command).about(about)
+    T::SharedFlags::augment_args(command).about(about)
 }
 
-impl<T: RegistryEntry> ProtocolInvocation<T> {
-    pub(super) fn new(of: &'static T, typed: &ArgMatches) -> Result<ProtocolInvocation<T>, Error> {
-        Ok(ProtocolInvocation {
+impl<T: RegistryEntry> EntryInvocation<T> {
+    pub(super) fn new(of: &'static T, typed: &ArgMatches) -> Result<EntryInvocation<T>, Error> {
+        Ok(EntryInvocation {
             entry: of,
             matches: typed.clone(),
-            shared: T::Shared::from_arg_matches(typed)?,
+            shared: T::SharedFlags::from_arg_matches(typed)?,
         })
     }
 }
 
-impl<T: RegistryEntry> Subcommand for ProtocolInvocation<T> {
+impl<T: RegistryEntry> Subcommand for EntryInvocation<T> {
     fn augment_subcommands(outer: Command) -> Command {
         outer.subcommands(T::all().iter().map(command))
     }
@@ -58,18 +58,18 @@ impl<T: RegistryEntry> Subcommand for ProtocolInvocation<T> {
     }
 }
 
-impl<T: RegistryEntry> FromArgMatches for ProtocolInvocation<T> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<ProtocolInvocation<T>, Error> {
+impl<T: RegistryEntry> FromArgMatches for EntryInvocation<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<EntryInvocation<T>, Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
             let of = T::all().iter().find(|of| of.name() == name)?;
             Some((of, typed))
         });
         let (of, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
-        ProtocolInvocation::new(of, typed)
+        EntryInvocation::new(of, typed)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = ProtocolInvocation::from_arg_matches(matches)?;
+        *self = EntryInvocation::from_arg_matches(matches)?;
         Ok(())
     }
 }

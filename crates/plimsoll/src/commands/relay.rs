@@ -19,8 +19,8 @@ use plimsoll_relays::token::TokenKeys;
 use plimsoll_serving::{BoundServer, ListenOptions, TrustedProxies};
 
 use super::final_counts::print_with_panics;
-use super::renewing;
-use super::secret::{MissingSecret, SecretFlags};
+use super::secret::{MissingSecretAction, SecretFlags};
+use super::sighup_reload;
 use super::tls_flags::ServerTlsFlags;
 use crate::failure::{self, Exit, Failure};
 use crate::load::documents::JsonFlag;
@@ -178,9 +178,9 @@ impl ServiceFlags {
     pub(super) fn read_token_keys(
         &self,
         environment: &Environment,
-        without: MissingSecret,
+        without: MissingSecretAction,
     ) -> Result<TokenKeys, Failure> {
-        let secrets = self.secret.read(environment, without)?;
+        let secrets = self.secret.read_secrets(environment, without)?;
         TokenKeys::new(&secrets).map_err(Failure::error)
     }
 
@@ -197,7 +197,7 @@ impl ServiceFlags {
         ListenOptions {
             address: listening_address(flag, listen)?,
             reuse_port: self.reuse_port,
-            tls: self.tls.tls(),
+            tls: self.tls.server_options(),
             drain: drain.0,
             proxies: if self.proxy_protocol {
                 self.trusted_proxies()
@@ -216,7 +216,7 @@ impl ServiceFlags {
     /// When stdout can't be written to.
     pub(super) fn announce(&self, name: &str, bound: &BoundServer) -> Result<(), Failure> {
         let address = bound.address();
-        self.json.result(
+        self.json.print_result(
             &serde_json::json!({ "server": name, "address": address.to_string() }),
             format_args!("{name}: listening on {address}"),
         )
@@ -281,7 +281,7 @@ impl BusFlags {
         })?;
         let subscribers = self.subscribers.min(MAX_SUBSCRIBERS);
         if subscribers < self.subscribers {
-            console::confirmation(format_args!(
+            console::print_confirmation(format_args!(
                 "--subscribers {}: {subscribers} connections suffice for any load, so no more are opened",
                 self.subscribers
             ));
@@ -301,7 +301,9 @@ impl BusFlags {
     /// Adds the CA and the client certificate to the address.
     fn with_certificates(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
         let read = |flag: &str, path: &Option<PathBuf>| {
-            let content = path.as_ref().map(|path| failure::read(flag, path));
+            let content = path
+                .as_ref()
+                .map(|path| failure::read_named_file(flag, path));
             content.transpose()
         };
         if let Some((cert, key)) = self.redis_cert.as_ref().zip(self.redis_key.as_ref()) {
@@ -369,13 +371,13 @@ fn run_sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     });
     let sidecar = sidecar.map_err(Failure::error)?;
     let watching = sidecar.watch_codecs(|stuck| {
-        console::notice(format_args!("Error: {stuck}"));
+        console::print_notice(format_args!("Error: {stuck}"));
         std::process::exit(i32::from(Exit::Defect.code()));
     });
     watching.map_err(Failure::error)?;
     announce_routes(&sidecar, &config)?;
     if let Some(address) = sidecar.admin() {
-        console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
+        console::print_result(format_args!("sidecar: admin: listening on {address}\n"))?;
     }
     let failure = |wanted| match wanted {
         SidecarEvent::GiveUp(error) => Some(error),
@@ -408,13 +410,15 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     });
     match read {
         Ok(config) => {
-            console::notice(format_args!("{name}: reloaded"));
+            console::print_notice(format_args!("{name}: reloaded"));
             // If printing fails, report that and continue to relay.
             if let Err(failure) = announce_routes(sidecar, &config) {
-                console::notice(format_args!("{failure}"));
+                console::print_notice(format_args!("{failure}"));
             }
         }
-        Err(failure) => console::notice(format_args!("not reloaded, nothing changed: {failure}")),
+        Err(failure) => {
+            console::print_notice(format_args!("not reloaded, nothing changed: {failure}"))
+        }
     }
 }
 
@@ -426,7 +430,7 @@ fn read_sidecar_config(file: &Path) -> Result<SidecarConfig, Failure> {
             "give the path of a sidecar's TOML file; docs/sidecar.md has an example",
         )
     })?;
-    SidecarConfig::read(&text).map_err(|e| {
+    SidecarConfig::parse(&text).map_err(|e| {
         Failure::usage(
             format_args!("{name}: {e}"),
             "docs/sidecar.md lists the keys",
@@ -437,19 +441,19 @@ fn read_sidecar_config(file: &Path) -> Result<SidecarConfig, Failure> {
 /// Prints where each route listens, and warns about routes that do not verify their upstream.
 fn announce_routes(sidecar: &Sidecar, config: &SidecarConfig) -> Result<(), Failure> {
     for route in config.insecure_routes() {
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "INSECURE: route {route}: the upstream's certificate is not checked"
         ));
     }
     for route in config.faulty_routes() {
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "FAULTS: route {route}: faults are injected into calls"
         ));
     }
-    for (route, address) in sidecar.listening() {
+    for (route, address) in sidecar.listen_addresses() {
         let insecure = config.insecure_routes().any(|insecure| insecure == route);
         let held = if insecure { " (INSECURE)" } else { "" };
-        console::result(format_args!(
+        console::print_result(format_args!(
             "sidecar: {route}: listening on {address}{held}\n"
         ))?;
     }
@@ -466,9 +470,9 @@ fn run_gateway(arguments: &GatewayArguments, environment: &Environment) -> Resul
         ));
     }
     let without = if arguments.echo {
-        MissingSecret::Random
+        MissingSecretAction::Random
     } else {
-        MissingSecret::Fails
+        MissingSecretAction::Fails
     };
     let keys = service.read_token_keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
@@ -486,7 +490,7 @@ fn run_gateway(arguments: &GatewayArguments, environment: &Environment) -> Resul
         echo: arguments.echo,
     };
     let renewals = bound.renewal.clone().into_iter().collect();
-    renewing::reload_at_hangup(&service.secret, environment, &keys, renewals)?;
+    sighup_reload::reload_at_hangup(&service.secret, environment, &keys, renewals)?;
     let metrics = run_until_stopped(service.workers, STOPPING_NOTICE, async |stopped| {
         let bus = service.bus.connect().await?;
         service.announce("gateway", &bound)?;
@@ -501,7 +505,7 @@ pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {
     [
         ("sockets", metrics.sessions.get()),
         ("frames", metrics.frames.get()),
-        ("refused", metrics.refusals()),
+        ("refused", metrics.refusal_count()),
         ("slow readers", metrics.slow.get()),
         ("gaps reported", metrics.gaps.get()),
     ]

@@ -18,7 +18,7 @@ use plimsoll_report::{
     exports::lines, exports::prometheus, ladder, lanes, search, sweep, terminal,
 };
 
-use crate::failure::{Exit, Failure, chain};
+use crate::failure::{Exit, Failure, message_with_causes};
 use crate::load::documents::{
     DocumentFlags, ReportContents, is_stdout, resolve_latest, write_text,
 };
@@ -52,7 +52,7 @@ pub(crate) struct ReportArguments {
     overhead_over: Option<Period>,
 
     #[arg(long, num_args = 2, value_names = ["FORMAT", "FILE"])]
-    #[arg(help = format!("Write a run (\"-\": to stdout) as {}", formats()))]
+    #[arg(help = format!("Write a run (\"-\": to stdout) as {}", list_formats()))]
     export: Vec<String>,
 
     /// Write the figures in Prometheus's text format ("-": stdout).
@@ -64,7 +64,7 @@ pub(crate) struct ReportArguments {
 }
 
 /// Export formats of all protocols.
-const COMMON_FORMATS: [(&str, &str); 6] = [
+const COMMON_EXPORT_FORMATS: [(&str, &str); 6] = [
     ("lines", "a JSON object a call"),
     ("hdr", "an HdrHistogram log"),
     (
@@ -80,9 +80,9 @@ const COMMON_FORMATS: [(&str, &str); 6] = [
 ];
 
 /// Returns a list of all export formats, for help and errors.
-fn formats() -> String {
+fn list_formats() -> String {
     let of_protocols = registry::foreign_formats().map(|files| (files.name, files.description));
-    let all = COMMON_FORMATS.into_iter().chain(of_protocols);
+    let all = COMMON_EXPORT_FORMATS.into_iter().chain(of_protocols);
     let all = all.map(|(name, about)| format!("{name} ({about})"));
     all.collect::<Vec<String>>().join(", ")
 }
@@ -98,24 +98,24 @@ pub(crate) fn execute(
         .iter()
         .map(|dir| resolve_latest(dir))
         .collect();
-    let contents = ReportContents::of(&asked)?;
-    let overhead_over = overhead_over(arguments, &contents, origins)?;
+    let contents = ReportContents::from_dirs(&asked)?;
+    let overhead_over = server_delay(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     let spans = &arguments.documents.spans;
     // Post spans, but report a failure of the collector only after all other outputs have been written.
-    let posted = if spans.collector().is_some() {
+    let posted = if spans.collector_url().is_some() {
         written = true;
-        spans.post(contents.single_runs(SPANS_FLAG)?, environment)
+        spans.post(contents.require_runs(SPANS_FLAG)?, environment)
     } else {
         Ok(())
     };
     if let Some(file) = &arguments.prometheus {
-        let runs = contents.single_runs("--prometheus")?;
+        let runs = contents.require_runs("--prometheus")?;
         write_text("--prometheus", file, prometheus::render(runs))?;
         written = true;
     }
     if let [format, file] = arguments.export.as_slice() {
-        let runs = contents.single_runs("--export")?;
+        let runs = contents.require_runs("--export")?;
         export(runs, format, Path::new(file))?;
         written = true;
     }
@@ -125,7 +125,7 @@ pub(crate) fn execute(
     }
     // Without any other output, show the tables.
     if !written {
-        show(&contents, overhead_over)?;
+        print_report(&contents, overhead_over)?;
     }
     posted.map(|()| Exit::Done)
 }
@@ -134,7 +134,7 @@ pub(crate) fn execute(
 ///
 /// # Errors
 /// When no requested output shows times without the server's delay.
-fn overhead_over(
+fn server_delay(
     arguments: &ReportArguments,
     contents: &ReportContents,
     origins: &FlagOrigins,
@@ -143,11 +143,12 @@ fn overhead_over(
         return Ok(None);
     };
     let documents = &arguments.documents;
-    let is_only_written =
-        documents.writes_any() || arguments.prometheus.is_some() || !arguments.export.is_empty();
-    let refused = match contents.single_runs("--overhead-over") {
+    let is_only_written = documents.writes_any_file()
+        || arguments.prometheus.is_some()
+        || !arguments.export.is_empty();
+    let refused = match contents.require_runs("--overhead-over") {
         Err(failure) => Some(failure),
-        Ok(_) if is_only_written && !documents.shows_times() => Some(Failure::usage(
+        Ok(_) if is_only_written && !documents.shows_response_times() => Some(Failure::usage(
             "--overhead-over: no requested output shows it",
             "leave it out, or add --json, --markdown FILE or --html FILE",
         )),
@@ -173,14 +174,14 @@ pub(crate) fn export_if_requested(run: &Run, asked: Option<ExportTarget>) -> Res
 }
 
 /// Prints the same tables as the command that made the run.
-fn show(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<(), Failure> {
+fn print_report(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<(), Failure> {
     let options = terminal::TerminalOptions {
         overhead_over,
-        ..presentation::options()
+        ..presentation::terminal_options()
     };
     let (text, answer) = render(contents, &options);
     let end = closing::closing_lines(&text, answer, &options);
-    console::result(text + &end)
+    console::print_result(text + &end)
 }
 
 /// Returns the tables, and the closing lines with the verdict and the first sentences of the explanation.
@@ -221,14 +222,21 @@ pub(crate) fn render(
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     let of_protocol = registry::foreign_formats().find(|files| files.name == format);
-    if of_protocol.is_none() && !COMMON_FORMATS.iter().any(|(name, _)| *name == format) {
+    if of_protocol.is_none()
+        && !COMMON_EXPORT_FORMATS
+            .iter()
+            .any(|(name, _)| *name == format)
+    {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
-            &format!("write --export FORMAT FILE, with a format of {}", formats()),
+            &format!(
+                "write --export FORMAT FILE, with a format of {}",
+                list_formats()
+            ),
         ));
     }
     if format == "bencher" {
-        let document = serde_json::to_string_pretty(&bencher::document(runs));
+        let document = serde_json::to_string_pretty(&bencher::build_document(runs));
         let text = document.map_err(Failure::error)? + "\n";
         return write_text("--export bencher", file, text);
     }
@@ -245,15 +253,19 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
         return export_tables(run, format, file);
     }
     type ExportWriter = BufWriter<Box<dyn Write>>;
-    type Exporter = fn(&Run, &mut ExportWriter) -> Result<u64, ExportError>;
-    let (export, what): (Exporter, _) = match format {
+    type ExportFn = fn(&Run, &mut ExportWriter) -> Result<u64, ExportError>;
+    let (export, what): (ExportFn, _) = match format {
         "hdr" => (hdr_log::export, "histograms"),
         "aiperf" => (aiperf::export, "metrics"),
         _ => (lines::export, "calls"),
     };
     let shown = file.display();
-    let wrong =
-        |e: &dyn std::error::Error| Failure::error(format_args!("--export: {shown}: {}", chain(e)));
+    let wrong = |e: &dyn std::error::Error| {
+        Failure::error(format_args!(
+            "--export: {shown}: {}",
+            message_with_causes(e)
+        ))
+    };
     let created = (!is_stdout(file)).then(|| File::create(file)).transpose();
     let created = created.map_err(|e| wrong(&e))?;
     let out: Box<dyn Write> = match &created {
@@ -265,7 +277,7 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     out.flush().map_err(|e| wrong(&e))?;
     if let Some(created) = created {
         output::sync(&created).map_err(|e| wrong(&e))?;
-        console::confirmation(format_args!("wrote {written} {what} to {shown}"));
+        console::print_confirmation(format_args!("wrote {written} {what} to {shown}"));
     }
     Ok(())
 }
@@ -285,27 +297,30 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
     };
     std::fs::create_dir_all(folder)
         .map_err(|e| Failure::error(format_args!("can't make {}: {e}", folder.display())))?;
-    let written = data::export(run, format, folder).map_err(|e| Failure::error(chain(&e)))?;
+    let written =
+        data::export(run, format, folder).map_err(|e| Failure::error(message_with_causes(&e)))?;
     let tables: Vec<String> = written
         .iter()
         .map(|(name, rows)| format!("{name} ({})", plural(*rows, "row")))
         .collect();
-    console::confirmation(format_args!(
+    console::print_confirmation(format_args!(
         "wrote {} to {}",
         tables.join(", "),
         folder.display()
     ));
     if !run.has_requests {
-        console::notice("the run has no request log: run it with --requests for a table of calls");
+        console::print_notice(
+            "the run has no request log: run it with --requests for a table of calls",
+        );
     }
     Ok(())
 }
 
 /// Writes a run into a folder in another tool's file format.
 fn export_files(run: &Run, files: &ForeignFormat, folder: &Path) -> Result<(), Failure> {
-    match (files.export)(run, folder).map_err(|e| Failure::error(chain(&*e)))? {
-        ExportSummary::Complete(text) => console::confirmation(text),
-        ExportSummary::Partial(text) => console::notice(text),
+    match (files.export)(run, folder).map_err(|e| Failure::error(message_with_causes(&*e)))? {
+        ExportSummary::Complete(text) => console::print_confirmation(text),
+        ExportSummary::Partial(text) => console::print_notice(text),
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(crate) fn execute(
     // Check all plans before the first one runs.
     let mut ready = Vec::new();
     for path in &arguments.plans {
-        let (mut spec, text) = planning::read(path)?;
+        let (mut spec, text) = planning::read_plan_file(path)?;
         spec.target = arguments.target.clone().or(spec.target);
         apply_flags_to_optional("rows", &arguments.rows, &mut spec.rows)
             .map_err(problems::flag_failure)?;
@@ -68,7 +68,11 @@ pub(crate) fn execute(
         let source = PlanSource::from_file(path, &text);
         let asked = match LaneSet::resolve(&spec, environment, &source)? {
             Some(lanes) => PlannedLoad::Lanes(lanes),
-            None => PlannedLoad::One(Box::new(planning::plan(&spec, environment, &source)?)),
+            None => PlannedLoad::One(Box::new(planning::resolve_plan(
+                &spec,
+                environment,
+                &source,
+            )?)),
         };
         ready.push((spec, asked));
     }
@@ -107,7 +111,7 @@ pub(crate) fn execute(
                 |_| Ok(()),
             )?,
             // Show lanes as written, because lanes inherit keys from the plan.
-            PlannedLoad::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
+            PlannedLoad::Lanes(_) if arguments.output.save_or_show_plan(spec)? => Exit::Done,
             PlannedLoad::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
         };
         worst = worst.max(exit);

@@ -19,7 +19,7 @@ pub(super) struct SecretFlags {
 
 /// Action if no secret is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MissingSecret {
+pub(super) enum MissingSecretAction {
     Fails,
     /// Generates a random secret, which no other process needs, because backend and gateway run in this process.
     Random,
@@ -32,12 +32,12 @@ impl SecretFlags {
     }
 
     /// Returns at least one secret. The first signs tokens; all of them verify tokens.
-    pub(super) fn read(
+    pub(super) fn read_secrets(
         &self,
         environment: &Environment,
-        without: MissingSecret,
+        without: MissingSecretAction,
     ) -> Result<Vec<Vec<u8>>, Failure> {
-        if let Some(found) = environment.get("JWT_ALGORITHM")
+        if let Some(found) = environment.value_with_origin("JWT_ALGORITHM")
             && found.value != "HS256"
         {
             return Err(Failure::usage(
@@ -47,7 +47,7 @@ impl SecretFlags {
         }
         let mut secrets = Vec::new();
         for path in &self.jwt_secret_file {
-            let content = failure::read("--jwt-secret-file", path)?;
+            let content = failure::read_named_file("--jwt-secret-file", path)?;
             let end = content.iter().rposition(|b| !b.is_ascii_whitespace());
             secrets.push((
                 format!("--jwt-secret-file {}", path.display()),
@@ -56,12 +56,12 @@ impl SecretFlags {
         }
         if secrets.is_empty() {
             for name in ["JWT_SECRET", "JWT_SECRET_PREVIOUS"] {
-                if let Some(found) = environment.get(name) {
+                if let Some(found) = environment.value_with_origin(name) {
                     secrets.push((name.to_owned(), found.value.into_bytes()));
                 }
             }
         }
-        if secrets.is_empty() && without == MissingSecret::Random {
+        if secrets.is_empty() && without == MissingSecretAction::Random {
             let random = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
             secrets.push(("random".to_owned(), random.into_bytes()));
         }

@@ -1,12 +1,12 @@
 //! `plimsoll serve`: runs the reference servers. The protocols' servers come from the registry.
 
 use clap::{Args, Command, Subcommand};
-use plimsoll_engine::tls::validity::{format_utc, unix_now};
+use plimsoll_engine::tls::certificate_expiry::{format_utc, unix_now};
 use plimsoll_protocols::registry::REFERENCE_SERVERS;
 use plimsoll_serving::CertificateRenewal;
 use plimsoll_serving::reference::{ServeContext, ServerEntry};
 
-use super::registry_commands::{ProtocolInvocation, RegistryEntry};
+use super::registry_commands::{EntryInvocation, RegistryEntry};
 use crate::failure::{Exit, Failure};
 use crate::screen::console;
 use crate::settings::environment::Environment;
@@ -34,13 +34,13 @@ pub(crate) struct ServeArguments {
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
     #[command(flatten)]
-    Reference(Box<ProtocolInvocation<ServerEntry>>),
+    Reference(Box<EntryInvocation<ServerEntry>>),
     Hostile(Box<hostile::HostileArguments>),
     Llm(Box<llm::LlmArguments>),
 }
 
 impl RegistryEntry for ServerEntry {
-    type Shared = ListenFlags;
+    type SharedFlags = ListenFlags;
 
     fn all() -> &'static [ServerEntry] {
         &REFERENCE_SERVERS
@@ -66,7 +66,7 @@ pub(crate) fn execute(
     }
 }
 
-impl ProtocolInvocation<ServerEntry> {
+impl EntryInvocation<ServerEntry> {
     /// Serves until a signal arrives, in this process or in several processes.
     fn run(&self) -> Result<Exit, Failure> {
         let (name, listen) = (self.entry.name, &self.shared);
@@ -87,7 +87,7 @@ impl ProtocolInvocation<ServerEntry> {
             .and_then(CertificateRenewal::chain_expiry)
             .filter(|end| *end < unix_now())
         {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "the server's certificate expired at {}: clients that check it will refuse it",
                 format_utc(ended)
             ));
@@ -109,7 +109,7 @@ impl ProtocolInvocation<ServerEntry> {
             },
         )?;
         for alike in handshakes.take() {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "handshakes {}: {}",
                 alike.count,
                 alike.describe()
@@ -119,7 +119,7 @@ impl ProtocolInvocation<ServerEntry> {
             .map(|renewal| renewal.reload_count())
             .filter(|n| *n > 0)
         {
-            console::notice(format_args!("certificate reloaded {renewed}"));
+            console::print_notice(format_args!("certificate reloaded {renewed}"));
         }
         listen.print_final_counts(&counted)?;
         Ok(Exit::Done)

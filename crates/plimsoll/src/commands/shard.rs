@@ -17,10 +17,11 @@ use plimsoll_model::rows::recording::Recording;
 
 use crate::failure::{Exit, Failure};
 use crate::load::multiprocess::wire::{
-    ChildOrder, FinishReport, HEARTBEAT_INTERVAL, ReadyReport, ShardMessage, send_observation,
+    FinishReport, HEARTBEAT_INTERVAL, ReadyReport, ShardMessage, SupervisorMessage,
+    send_observation,
 };
 use crate::load::planning;
-use crate::load::planning::read;
+use crate::load::planning::read_plan_file;
 use crate::load::process::ProcessContext;
 use crate::load::protocols;
 use crate::settings::problems::PlanSource;
@@ -72,35 +73,35 @@ pub(crate) fn execute(
         ));
     }
     send_heartbeats()?;
-    match run_share(arguments, process) {
-        Ok(end) => send(&ShardMessage::Finished(end)),
+    match run_shard_load(arguments, process) {
+        Ok(end) => send_message(&ShardMessage::Finished(end)),
         Err(failure) if failure.exit() == Exit::Defect => {
-            send(&ShardMessage::Defect(failure.to_string()))
+            send_message(&ShardMessage::Defect(failure.to_string()))
         }
         // Send the failure to the supervisor, which prints it.
-        Err(failure) => send(&ShardMessage::Failed(failure.to_string())),
+        Err(failure) => send_message(&ShardMessage::Failed(failure.to_string())),
     }
     Ok(Exit::Done)
 }
 
-fn run_share(
+fn run_shard_load(
     arguments: &ShardArguments,
     process: &ProcessContext,
 ) -> Result<FinishReport, Failure> {
     let orders = receive_orders(process)?;
-    let (spec, text) = read(&arguments.plan)?;
+    let (spec, text) = read_plan_file(&arguments.plan)?;
     let source = PlanSource::from_file(&arguments.plan, &text);
-    let mut plan = planning::plan(&spec, &process.environment, &source)?;
+    let mut plan = planning::resolve_plan(&spec, &process.environment, &source)?;
     plan.watch = WatchedProcess::Nothing;
     plan.load.processes = None;
     plan.load.workers = Some(arguments.workers);
     plan.load.source_addresses.clone_from(&arguments.source);
     let load = process.prepare(&plan)?;
     let mut start = |established: &ConnectSummary, workers: u32| {
-        send(&ShardMessage::Ready(ReadyReport::new(established, workers)));
+        send_message(&ShardMessage::Ready(ReadyReport::new(established, workers)));
         match orders.recv() {
-            Ok(ChildOrder::Begin(at)) => Some(at),
-            Ok(ChildOrder::Stop) | Err(_) => None,
+            Ok(SupervisorMessage::Begin(at)) => Some(at),
+            Ok(SupervisorMessage::Stop) | Err(_) => None,
         }
     };
     let place = RunRole::Shard {
@@ -112,17 +113,22 @@ fn run_share(
         start: &mut start,
     };
     let finished = load(place, &process.stop, &mut |event| {
-        send_observation(&event, |message| send(&message));
+        send_observation(&event, |message| send_message(&message));
     })
     .map_err(|e| protocols::start_failure(e, &plan))?;
-    if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::find_loss) {
+    if let Some(lost) = plan
+        .load
+        .recording
+        .as_ref()
+        .and_then(Recording::missing_data_reason)
+    {
         return Err(Failure::error(lost));
     }
     Ok(FinishReport::from_completion(finished))
 }
 
 /// Starts a thread that reads the supervisor's orders.
-fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>, Failure> {
+fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<SupervisorMessage>, Failure> {
     let (sender, orders) = mpsc::channel();
     let stop = process.stop.clone();
     threads::start("orders", move || {
@@ -131,7 +137,7 @@ fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>
                 tracing::warn!("unknown order: {line:?}");
                 continue;
             };
-            if order == ChildOrder::Stop {
+            if order == SupervisorMessage::Stop {
                 stop.request();
             }
             // Ignore errors: the receiver is dropped once the load has started.
@@ -148,7 +154,7 @@ fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>
 fn send_heartbeats() -> Result<(), Failure> {
     threads::start("heartbeat", || {
         loop {
-            send(&ShardMessage::Alive);
+            send_message(&ShardMessage::Alive);
             thread::sleep(HEARTBEAT_INTERVAL);
         }
     })
@@ -157,7 +163,7 @@ fn send_heartbeats() -> Result<(), Failure> {
 
 /// Sends a message to the supervisor. Errors are ignored: if the supervisor is gone, this process's standard input
 /// ends, which stops the process.
-fn send(message: &ShardMessage) {
+fn send_message(message: &ShardMessage) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", message.to_line()).and_then(|()| out.flush());
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::failure::{Exit, Failure};
-use crate::launching::{LaunchPlan, ScriptFlags};
+use crate::launching::{BatchScriptFlags, LaunchPlan};
 use crate::screen::console;
 
 /// Print a batch script for Slurm that runs a plan on several machines.
@@ -20,11 +20,11 @@ pub(crate) struct SlurmArguments {
     plan: PathBuf,
 
     #[command(flatten)]
-    script: ScriptFlags,
+    script: BatchScriptFlags,
 }
 
 pub(crate) fn execute(arguments: &SlurmArguments) -> Result<Exit, Failure> {
     let load = LaunchPlan::read(&arguments.plan)?;
-    console::result(arguments.script.text(&load))?;
+    console::print_result(arguments.script.batch_script(&load))?;
     Ok(Exit::Done)
 }

@@ -222,7 +222,7 @@ struct StackRunArguments {
 
 impl StackArguments {
     /// Returns the flags for documents about the results (JSON, HTML, …); `None` if the command generates no load.
-    pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
+    pub(crate) fn document_flags(&self) -> Option<&DocumentFlags> {
         match &self.action {
             StackAction::Run(arguments) => Some(&arguments.output.documents),
             _ => None,
@@ -230,7 +230,7 @@ impl StackArguments {
     }
 
     /// Returns whether the command generates no load: true for all commands except `run`, and for a dry run.
-    pub(crate) fn makes_no_load(&self) -> bool {
+    pub(crate) fn generates_no_load(&self) -> bool {
         match &self.action {
             StackAction::Run(arguments) => arguments.output.dry_run,
             _ => true,
@@ -249,14 +249,14 @@ pub(crate) fn execute(
             arguments.workers,
             None,
         ),
-        StackAction::Status(arguments) => status(arguments),
-        StackAction::Logs(arguments) => logs(&arguments.place.dir, arguments.follow),
+        StackAction::Status(arguments) => show_status(arguments),
+        StackAction::Logs(arguments) => print_logs(&arguments.place.dir, arguments.follow),
         StackAction::Down(place) => stop_stack(&place.dir),
         StackAction::Run(arguments) if arguments.up_only => {
             let (flags, workers) = (&arguments.topology, arguments.server_workers);
-            start_detached(&arguments.place, flags, workers, arguments.clients())
+            start_detached(&arguments.place, flags, workers, arguments.client_count())
         }
-        StackAction::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
+        StackAction::Run(arguments) if arguments.logs => print_logs(&arguments.place.dir, false),
         StackAction::Run(arguments) if arguments.down => stop_stack(&arguments.place.dir),
         StackAction::Run(arguments) => run(arguments, &process()?),
     }
@@ -264,7 +264,7 @@ pub(crate) fn execute(
 
 impl StackRunArguments {
     /// Returns the number of concurrent sessions of the load, if known.
-    fn clients(&self) -> Option<u32> {
+    fn client_count(&self) -> Option<u32> {
         self.load.keys.clients.or(self.load.fleet)
     }
 }
@@ -280,9 +280,9 @@ fn start_detached(
     let stats = stack
         .stats
         .map(|at| format!(", statistics http://{at}/stats"));
-    console::result(format_args!(
+    console::print_result(format_args!(
         "sessions: API {}, sockets ws://{}{}\n",
-        QueryFlags::url(stack.api),
+        QueryFlags::api_url(stack.api),
         stack.sockets,
         stats.unwrap_or_default()
     ))?;
@@ -293,7 +293,7 @@ fn stop_stack(dir: &Path) -> Result<Exit, Failure> {
     let mut stack = Stack::load(dir).map_err(Failure::error)?;
     let ended = stack.down(dir).map_err(Failure::error)?;
     let processes = if ended == 1 { "process" } else { "processes" };
-    console::result(format_args!("sessions: {ended} {processes} ended\n"))?;
+    console::print_result(format_args!("sessions: {ended} {processes} ended\n"))?;
     Ok(Exit::Done)
 }
 
@@ -323,26 +323,26 @@ fn start_stack(
         sessions,
         balancers: flags
             .balancers
-            .unwrap_or_else(|| limits.required_balancers(sessions)),
+            .unwrap_or_else(|| limits.required_balancer_count(sessions)),
         embedded: flags.embedded,
     };
     for problem in limits.problems(&topology) {
-        console::notice(format_args!("note: {problem}"));
+        console::print_notice(format_args!("note: {problem}"));
     }
     Stack::up(&place.dir, &plimsoll, &topology).map_err(Failure::error)
 }
 
 fn run(arguments: &StackRunArguments, process: &ProcessContext) -> Result<Exit, Failure> {
     let (flags, workers) = (&arguments.topology, arguments.server_workers);
-    let mut stack = start_stack(&arguments.place, flags, workers, arguments.clients())?;
-    let carried_out = load(arguments, &stack, process);
+    let mut stack = start_stack(&arguments.place, flags, workers, arguments.client_count())?;
+    let carried_out = run_load(arguments, &stack, process);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;
     ended?;
     Ok(exit)
 }
 
-fn load(
+fn run_load(
     arguments: &StackRunArguments,
     stack: &Stack,
     process: &ProcessContext,
@@ -352,7 +352,7 @@ fn load(
         .queries
         .apply(&mut spec, stack.api, stack.sockets)?;
     arguments.load.apply(&mut spec, &process.origins)?;
-    let mut plan = planning::plan(&spec, &process.environment, &PlanSource::Flags)?;
+    let mut plan = planning::resolve_plan(&spec, &process.environment, &PlanSource::Flags)?;
     if spec.watch.is_none() {
         // Watch all processes of the stack, because only the balancers listen on the target's port.
         plan.watch = WatchedProcess::Started;
@@ -363,11 +363,11 @@ fn load(
         &arguments.output,
         process,
         LoadRunner::Local,
-        |run| report::export_if_requested(run, arguments.queries.export()),
+        |run| report::export_if_requested(run, arguments.queries.export_target()),
     )
 }
 
-fn status(arguments: &StackStatusArguments) -> Result<Exit, Failure> {
+fn show_status(arguments: &StackStatusArguments) -> Result<Exit, Failure> {
     let stack = Stack::load(&arguments.place.dir).map_err(Failure::error)?;
     let mut all_well = true;
     let (mut list, mut lines) = (Vec::new(), Vec::new());
@@ -388,11 +388,13 @@ fn status(arguments: &StackStatusArguments) -> Result<Exit, Failure> {
             "name": p.name, "state": word, "pid": p.pid, "address": address, "log": p.log,
         }));
     }
-    arguments.json.result(&list.into(), lines.join("\n"))?;
+    arguments
+        .json
+        .print_result(&list.into(), lines.join("\n"))?;
     Ok(if all_well { Exit::Done } else { Exit::Error })
 }
 
-fn logs(dir: &Path, follow: bool) -> Result<Exit, Failure> {
+fn print_logs(dir: &Path, follow: bool) -> Result<Exit, Failure> {
     let stack = Stack::load(dir).map_err(Failure::error)?;
     let mut read: Vec<u64> = vec![0; stack.processes.len()];
     loop {
@@ -410,7 +412,7 @@ fn logs(dir: &Path, follow: bool) -> Result<Exit, Failure> {
             }
             *read += text.len() as u64;
             for line in text.lines() {
-                console::result(format_args!("{}: {line}\n", process.name))?;
+                console::print_result(format_args!("{}: {line}\n", process.name))?;
             }
         }
         if !follow {

@@ -69,12 +69,12 @@ pub(crate) fn execute(
 ///
 /// # Errors
 /// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
-pub(crate) fn run_typed_ladder(
+pub(crate) fn run_ladder_from_flags(
     spec: &Spec,
     output: &OutputFlags,
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
-    if output.save_or_show(spec)? {
+    if output.save_or_show_plan(spec)? {
         return Ok(Exit::Done);
     }
     let asked = LadderRequest {
@@ -99,7 +99,7 @@ fn run_sweep(
 ) -> Result<Exit, Failure> {
     sweep_checks::check_fetches_files(spec, asked.kind)?;
     ladder_run::execute(spec, asked, |mut climb| {
-        let (suites, groups) = offered_parameters(climb.plans())?;
+        let (suites, groups) = offered_tls_parameters(climb.plans())?;
         let limits = crypto_speed::measure(&suites, &groups).map_err(Failure::error)?;
         climb.record.limits = Some(limits);
         let measured = climb.run();
@@ -122,7 +122,9 @@ fn run_sweep(
 }
 
 /// Returns all cipher suites and key exchange groups that at least one of the plans offers.
-fn offered_parameters(plans: &[Plan]) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeGroup>), Failure> {
+fn offered_tls_parameters(
+    plans: &[Plan],
+) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeGroup>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
         let Some(tls) = &plan.tls else {
@@ -148,7 +150,8 @@ fn show(
     screen: StdoutContent,
     made: &OutputDirs,
 ) -> Result<(), Failure> {
-    let pretty = serde_json::to_string_pretty(&shown::document(record)).map_err(Failure::error)?;
+    let pretty =
+        serde_json::to_string_pretty(&shown::sweep_json(record)).map_err(Failure::error)?;
     let files = [(CSV_FILE, shown::csv(record)), (JSON_FILE, pretty + "\n")];
     for (name, text) in files {
         let path = dir.join(name);
@@ -158,9 +161,9 @@ fn show(
     execution::write_page(dir, made)?;
     match screen {
         StdoutContent::Tables => {
-            let text = shown::render(record, &presentation::options());
+            let text = shown::render(record, &presentation::terminal_options());
             let csv = dir.join(CSV_FILE);
-            console::result(format_args!("{text}\nCSV: {}\n", csv.display()))
+            console::print_result(format_args!("{text}\nCSV: {}\n", csv.display()))
         }
         StdoutContent::Document => Ok(()),
     }

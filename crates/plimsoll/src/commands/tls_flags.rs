@@ -50,7 +50,7 @@ pub(super) struct ServerTlsFlags {
 
 impl ServerTlsFlags {
     /// Returns the TLS settings; `None` for plaintext.
-    pub(super) fn tls(&self) -> Option<ServerTlsOptions> {
+    pub(super) fn server_options(&self) -> Option<ServerTlsOptions> {
         let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
         Some(ServerTlsOptions {
             cert,
@@ -72,7 +72,7 @@ impl ServerTlsFlags {
         }
     }
 
-    pub(super) fn is_given(&self) -> bool {
+    pub(super) fn uses_tls(&self) -> bool {
         self.tls_cert.is_some()
     }
 

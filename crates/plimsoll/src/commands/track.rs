@@ -134,7 +134,7 @@ fn adapt_help(arg: Arg) -> Arg {
 }
 
 impl TrackArguments {
-    pub(crate) fn documents(&self) -> &DocumentFlags {
+    pub(crate) fn document_flags(&self) -> &DocumentFlags {
         &self.ladder.documents
     }
 
@@ -155,7 +155,7 @@ pub(crate) fn execute(
         ));
     }
     if let Some(limits) = &process.environment.limits {
-        limits.check_code("track starts servers")?;
+        limits.check_plan_code("track starts servers")?;
     }
     let text;
     let (mut spec, source) = match (&arguments.plan, &arguments.url) {
@@ -206,7 +206,7 @@ fn show_outline(comparer: &VersionComparer<'_>) -> Result<Exit, Failure> {
         folder: PathBuf::new(),
     };
     let versions = [&version("old"), &version("new")];
-    comparer.outline(versions)
+    comparer.print_outline(versions)
 }
 
 /// Sets defaults for the rate, the gates and the ladder's `parts`, unless plan or flags set them.
@@ -217,7 +217,7 @@ fn fill_in_defaults(spec: &mut Spec) -> Result<(), Failure> {
     let load = &mut spec.load;
     if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
         load.rate = Some(RateSpec::Steady(Rate(DEFAULT_RATE)));
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "a rate of {DEFAULT_RATE}/s for both versions together: --rate sets another"
         ));
     }
@@ -294,7 +294,7 @@ impl VersionTracking<'_> {
             folder: folder.clone(),
         };
         let dir = self.make_directory()?;
-        self.compare([&version("old", old), &version("new", new)], &dir)
+        self.compare_versions([&version("old", old), &version("new", new)], &dir)
     }
 
     fn compare_commits(&self) -> Result<Exit, Failure> {
@@ -304,11 +304,11 @@ impl VersionTracking<'_> {
         }
         let arguments = self.arguments;
         let new = match &arguments.candidate {
-            Some(revision) => repository.commit("--candidate", revision)?,
+            Some(revision) => repository.resolve_commit("--candidate", revision)?,
             None => repository.head_with_changes()?,
         };
         let old = match &arguments.base {
-            Some(revision) => repository.commit("--base", revision)?,
+            Some(revision) => repository.resolve_commit("--base", revision)?,
             None => repository.default_base(&new)?,
         };
         if old == new {
@@ -319,14 +319,14 @@ impl VersionTracking<'_> {
         }
         for (word, commit) in [("old", &old), ("new", &new)] {
             let (name, subject) = (commit.name(), &commit.subject);
-            console::notice(format_args!("{word}: {name} {subject}"));
+            console::print_notice(format_args!("{word}: {name} {subject}"));
         }
         let dir = self.make_directory()?;
         let build = arguments.build.as_deref();
         let mut trees = BuiltTrees::new(&repository, build, &dir, self.process)?;
         let old = self.build_version(&mut trees, &old)?;
         let new = self.build_version(&mut trees, &new)?;
-        self.compare([&old, &new], &dir)
+        self.compare_versions([&old, &new], &dir)
     }
 
     fn serve_command(&self) -> &str {
@@ -354,7 +354,7 @@ impl VersionTracking<'_> {
     fn make_directory(&self) -> Result<PathBuf, Failure> {
         let spec = &self.comparer.spec;
         let name = format!("{} track", spec.name.as_deref().unwrap_or_default());
-        let dir = execution::directory(self.arguments.ladder.out.as_deref(), &name);
+        let dir = execution::dir_or_default(self.arguments.ladder.out.as_deref(), &name);
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         execution::make_directory(&dir, "comparison", text)?;
         Ok(dir)
@@ -367,7 +367,7 @@ impl VersionTracking<'_> {
             .unwrap_or_default()
     }
 
-    fn record(&self, old: &TrackedVersion, new: &TrackedVersion) -> TrackRecord {
+    fn new_record(&self, old: &TrackedVersion, new: &TrackedVersion) -> TrackRecord {
         TrackRecord {
             schema_version: SCHEMA_VERSION,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -383,13 +383,17 @@ impl VersionTracking<'_> {
         }
     }
 
-    fn compare(&self, versions: [&PreparedVersion; 2], dir: &Path) -> Result<Exit, Failure> {
+    fn compare_versions(
+        &self,
+        versions: [&PreparedVersion; 2],
+        dir: &Path,
+    ) -> Result<Exit, Failure> {
         let (old, new) = (&versions[0].version, &versions[1].version);
-        let mut record = self.record(old, new);
+        let mut record = self.new_record(old, new);
         let at = (dir, ".");
         let (found, ladder) = self.comparer.compare(versions, at, ERROR_PROBABILITY, 1)?;
         record.interrupted = ladder.interrupted;
-        record.summary = shown::comparison(old, new, &found);
+        record.summary = shown::describe_comparison(old, new, &found);
         record.verdict = (!ladder.interrupted).then_some(found.verdict);
         record.comparison = Some(found);
         record.write(dir).map_err(|e| save_failure(&e, dir))?;
@@ -415,8 +419,8 @@ impl VersionTracking<'_> {
             ));
         };
         let bad = if bad.is_empty() { "HEAD" } else { bad };
-        let good = repository.commit("--bisect", good)?;
-        let bad = repository.commit("--bisect", bad)?;
+        let good = repository.resolve_commit("--bisect", good)?;
+        let bad = repository.resolve_commit("--bisect", bad)?;
         let dir = self.make_directory()?;
         let build = self.arguments.build.as_deref();
         let request = BisectionRequest {
@@ -438,7 +442,7 @@ impl VersionTracking<'_> {
                 .version
         };
         let (old, new) = (version(&good), version(&bad));
-        let mut record = self.record(&old, &new);
+        let mut record = self.new_record(&old, &new);
         let outcome = bisect(&request, |so_far| {
             record.search = Some(so_far.clone());
             record.write(&dir).map_err(|e| save_failure(&e, &dir))
@@ -451,9 +455,9 @@ impl VersionTracking<'_> {
         }
         let (found, is_interrupted) = outcome?;
         record.interrupted = is_interrupted;
-        record.summary = shown::search(&old, &new, &found);
+        record.summary = shown::describe_search(&old, &new, &found);
         record.verdict = (!is_interrupted).then_some(tracking::judgement(&found));
-        let deciding = tracking::deciding_directory(&found).map(|name| dir.join(name));
+        let deciding = tracking::shown_comparison_dir(&found).map(|name| dir.join(name));
         record.search = Some(found);
         record.write(&dir).map_err(|e| save_failure(&e, &dir))?;
         self.report_result(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
@@ -467,18 +471,18 @@ impl VersionTracking<'_> {
         shown: &Path,
     ) -> Result<Exit, Failure> {
         documents::write_latest_file(dir);
-        let documents = self.documents();
+        let documents = self.document_flags();
         if documents.json {
             documents::print_json(&record)?;
             let dirs = [shown.to_owned()];
-            documents.write(&ReportContents::of(&dirs)?, &dirs, None)?;
+            documents.write(&ReportContents::from_dirs(&dirs)?, &dirs, None)?;
         } else {
             self.process.output_dirs.add(shown);
         }
         if self.stdout_content() == StdoutContent::Tables {
             let summary = redaction::mask_urls(&record.summary);
             let dir = dir.display();
-            console::result(format_args!(
+            console::print_result(format_args!(
                 "\n{summary}\nThe record is {dir}/track.json\n"
             ))?;
         }
@@ -490,7 +494,7 @@ impl VersionTracking<'_> {
         })
     }
 
-    fn documents(&self) -> &DocumentFlags {
+    fn document_flags(&self) -> &DocumentFlags {
         &self.arguments.ladder.documents
     }
 }

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use plimsoll_report::history::{document, history};
+use plimsoll_report::history::{document, group_into_series};
 use plimsoll_report::terminal;
 use plimsoll_serving::pages::{self, Method, Request, Response, StatusCode, header};
 use tokio::sync::Mutex;
 
-use crate::failure::{Exit, Failure, chain};
+use crate::failure::{Exit, Failure, message_with_causes};
 use crate::load::documents::JsonFlag;
 use crate::load::presentation;
 use crate::screen::console;
@@ -76,12 +76,12 @@ pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
             )
         })?;
         let address = bound.address();
-        console::result(format_args!(
+        console::print_result(format_args!(
             "view: listening on {address} (open http://{address}/ in a browser; Ctrl-C ends it)\n"
         ))?;
-        let page = move |request| answer(Arc::clone(&shelf), request);
+        let page = move |request| answer_request(Arc::clone(&shelf), request);
         let served = pages::serve(bound, page, stopped).await;
-        served.map_err(|e| Failure::error(chain(&e)))
+        served.map_err(|e| Failure::error(message_with_causes(&e)))
     })?;
     Ok(Exit::Done)
 }
@@ -90,15 +90,15 @@ pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
 fn print_changes(index: &mut RunIndex, json: &JsonFlag) -> Result<Exit, Failure> {
     let (items, unreadable) = index.items();
     for (dir, why) in unreadable {
-        console::notice(format_args!("{dir} is left out: {why}"));
+        console::print_notice(format_args!("{dir} is left out: {why}"));
     }
-    let series = history(&items);
-    let text = terminal::render_changes(&series, &presentation::options());
-    json.result(&document(&series), text.trim_end())?;
+    let series = group_into_series(&items);
+    let text = terminal::render_changes(&series, &presentation::terminal_options());
+    json.print_result(&document(&series), text.trim_end())?;
     Ok(Exit::Done)
 }
 
-async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<String> {
+async fn answer_request(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<String> {
     let host = request.headers().get(header::HOST);
     if !host
         .and_then(|h| h.to_str().ok())
@@ -114,7 +114,7 @@ async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<S
     let mut shelf = shelf.lock_owned().await;
     let made = tokio::task::spawn_blocking(move || {
         let uri = request.uri();
-        shelf.answer(uri.path(), uri.query().unwrap_or_default())
+        shelf.render_page(uri.path(), uri.query().unwrap_or_default())
     });
     let (status, page) = match made.await {
         Ok(PageResult::Page(page)) => (StatusCode::OK, page),

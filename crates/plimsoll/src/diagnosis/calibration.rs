@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::formats::quantity::{exact_rate, rate, time};
 use plimsoll_protocols::registry::CALIBRATION_SERVER;
 use serde::Serialize;
@@ -18,14 +18,15 @@ use crate::screen::progress::ProgressStyle;
 use crate::system::child::ServerProcess;
 
 /// Rate of the load with a fixed rate, calls per second.
-pub(crate) const PACED_RATE: f64 = 1_000.0;
+pub(crate) const FIXED_RATE_PER_S: f64 = 1_000.0;
 /// Duration of each load, without warm-up.
 const LOAD_LENGTH: &str = "3s";
 const WARMUP_LENGTH: &str = "1s";
 /// Maximum p99 lateness at which times of about a millisecond are accurate to two digits.
-const MAX_GOOD_LATENESS_US: f64 = 50.0;
-/// Maximum p99 lateness at which percentiles of a few milliseconds still have narrow intervals.
-const MAX_LATENESS_US: f64 = 500.0;
+const MAX_PRECISE_LATENESS_US: f64 = 50.0;
+/// Maximum p99 lateness at which percentiles of a few milliseconds still have narrow confidence
+/// intervals.
+const MAX_ACCEPTABLE_LATENESS_US: f64 = 500.0;
 
 /// The figures measured by the two loads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -40,27 +41,27 @@ pub(crate) struct CalibrationFigures {
 
 impl CalibrationFigures {
     /// Returns how many calls per second one core can make.
-    pub(crate) fn calls_per_core_s(&self) -> f64 {
+    pub(crate) fn calls_per_core_second(&self) -> f64 {
         1e6 / self.client_cpu_us_per_call.max(0.01)
     }
 
     pub(crate) fn findings(&self) -> Vec<MachineFinding> {
         let pacing = format!(
             "at {}, 99 % of the calls left within {} of when they were due, and all within {}",
-            exact_rate(PACED_RATE),
+            exact_rate(FIXED_RATE_PER_S),
             time(self.lateness_p99_us),
             time(self.lateness_max_us)
         );
         let remedy = "a quieter machine, or one whose cores are not shared; --keep-awake and fewer --workers may help";
         let pacing = match self.lateness_p99_us {
-            ..=MAX_GOOD_LATENESS_US => MachineFinding::good("pacing", pacing),
-            ..=MAX_LATENESS_US => MachineFinding::limit("pacing", pacing, remedy),
+            ..=MAX_PRECISE_LATENESS_US => MachineFinding::good("pacing", pacing),
+            ..=MAX_ACCEPTABLE_LATENESS_US => MachineFinding::limit("pacing", pacing, remedy),
             _ => MachineFinding::distortion("pacing", pacing, remedy),
         };
         let cost = format!(
             "a call over HTTP/1.1 takes {} of the generator's CPU time: about {} a core",
             time(self.client_cpu_us_per_call),
-            rate(self.calls_per_core_s())
+            rate(self.calls_per_core_second())
         );
         vec![pacing, MachineFinding::good("generator", cost)]
     }
@@ -91,7 +92,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Fa
     let url = format!("{}://{address}/", CALIBRATION_SERVER.scheme);
     let folder = tempfile::tempdir().map_err(|e| failed("no temporary folder", &e))?;
     let interrupted = || {
-        let is_stopped = process.stop.level() != StopLevel::Run;
+        let is_stopped = process.stop.level() != StopUrgency::Run;
         is_stopped.then(|| {
             Failure::with_exit_and_help(
                 Exit::Interrupted,
@@ -102,7 +103,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Fa
     };
     let load = |name: &str, flags: &[&str]| {
         if process.progress != ProgressStyle::None {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "{name}, for {LOAD_LENGTH} on a server of our own"
             ));
         }
@@ -113,7 +114,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Fa
             None => document.map_err(|e| failed(&format!("the load failed ({name})"), &e)),
         }
     };
-    let rate = format!("{PACED_RATE}/s");
+    let rate = format!("{FIXED_RATE_PER_S}/s");
     let paced = load(
         "calls at a fixed rate",
         &["--rate", &rate, "--connections", "4"],

@@ -28,24 +28,24 @@ const MIN_PORTS: u32 = 25_000;
 const MIN_FREE_BYTES: u64 = 512 << 20;
 
 /// Checks all settings. Settings that this machine does not have are left out.
-pub(crate) fn settings() -> Vec<MachineFinding> {
+pub(crate) fn check_settings() -> Vec<MachineFinding> {
     let all = [
-        Some(cores(available_cores())),
-        load(
+        Some(check_cores(available_core_count())),
+        check_load(
             read_kernel_file("/proc/loadavg").as_deref(),
-            machine_cores(&read_kernel_file("/proc/stat").unwrap_or_default()),
+            machine_core_count(&read_kernel_file("/proc/stat").unwrap_or_default()),
         ),
-        governor(
+        check_governor(
             read_kernel_file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref(),
         ),
-        clock(
+        check_clock(
             read_kernel_file("/sys/devices/system/clocksource/clocksource0/current_clocksource")
                 .as_deref(),
         ),
-        descriptors(),
-        ports(read_kernel_file("/proc/sys/net/ipv4/ip_local_port_range").as_deref()),
-        memory(read_kernel_file("/proc/meminfo").as_deref()),
-        profiles(read_kernel_file("/proc/sys/kernel/perf_event_paranoid").as_deref()),
+        check_descriptors(),
+        check_ports(read_kernel_file("/proc/sys/net/ipv4/ip_local_port_range").as_deref()),
+        check_memory(read_kernel_file("/proc/meminfo").as_deref()),
+        check_profiles(read_kernel_file("/proc/sys/kernel/perf_event_paranoid").as_deref()),
     ];
     all.into_iter().flatten().collect()
 }
@@ -56,13 +56,13 @@ fn read_kernel_file(path: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-fn available_cores() -> usize {
+fn available_core_count() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 /// Returns the number of cores of the whole machine, which its load average refers to. `stat` is the text of
 /// /proc/stat.
-fn machine_cores(stat: &str) -> usize {
+fn machine_core_count(stat: &str) -> usize {
     let is_core = |line: &&str| {
         let number = line.strip_prefix("cpu");
         number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -70,7 +70,7 @@ fn machine_cores(stat: &str) -> usize {
     stat.lines().filter(is_core).count().max(1)
 }
 
-fn cores(cores: usize) -> MachineFinding {
+fn check_cores(cores: usize) -> MachineFinding {
     let text = plural(cores as u64, "core");
     match cores {
         1 => MachineFinding::limit(
@@ -85,7 +85,7 @@ fn cores(cores: usize) -> MachineFinding {
 }
 
 /// Checks how busy the machine is. `average` is the text of /proc/loadavg (proc(5)).
-fn load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
+fn check_load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
     let busy: f64 = average?.split_whitespace().next()?.parse().ok()?;
     let text = format!("on average {busy} threads wanted a core in the last minute");
     Some(if busy > MAX_BUSY_SHARE * cores as f64 {
@@ -100,7 +100,7 @@ fn load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
 }
 
 /// Checks the frequency governor of the first core; most virtual machines have none.
-fn governor(governor: Option<&str>) -> Option<MachineFinding> {
+fn check_governor(governor: Option<&str>) -> Option<MachineFinding> {
     let governor = governor?;
     Some(match governor {
         "performance" => MachineFinding::good("frequency", "governor performance".to_owned()),
@@ -114,7 +114,7 @@ fn governor(governor: Option<&str>) -> Option<MachineFinding> {
     })
 }
 
-fn clock(source: Option<&str>) -> Option<MachineFinding> {
+fn check_clock(source: Option<&str>) -> Option<MachineFinding> {
     let source = source?;
     Some(if FAST_CLOCKS.contains(&source) {
         MachineFinding::good("clock", source.to_owned())
@@ -127,7 +127,7 @@ fn clock(source: Option<&str>) -> Option<MachineFinding> {
     })
 }
 
-fn descriptors() -> Option<MachineFinding> {
+fn check_descriptors() -> Option<MachineFinding> {
     let limit = DescriptorLimit::for_this_process().ok()?.maximum;
     let text = format!("{} open files: nearly as many connections", count(limit));
     Some(if limit < MIN_DESCRIPTORS {
@@ -142,7 +142,7 @@ fn descriptors() -> Option<MachineFinding> {
 }
 
 /// Checks the number of local ports. `range` is the value of net.ipv4.ip_local_port_range.
-fn ports(range: Option<&str>) -> Option<MachineFinding> {
+fn check_ports(range: Option<&str>) -> Option<MachineFinding> {
     let mut ends = range?.split_whitespace().map(str::parse::<u32>);
     let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
     let ports = last.checked_sub(first)? + 1;
@@ -162,7 +162,7 @@ fn ports(range: Option<&str>) -> Option<MachineFinding> {
 }
 
 /// Checks the free memory. `meminfo` is the text of /proc/meminfo.
-fn memory(meminfo: Option<&str>) -> Option<MachineFinding> {
+fn check_memory(meminfo: Option<&str>) -> Option<MachineFinding> {
     let line = meminfo?
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -181,7 +181,7 @@ fn memory(meminfo: Option<&str>) -> Option<MachineFinding> {
 }
 
 /// Checks whether CPU profiles can be recorded. `paranoid` is the value of kernel.perf_event_paranoid.
-fn profiles(paranoid: Option<&str>) -> Option<MachineFinding> {
+fn check_profiles(paranoid: Option<&str>) -> Option<MachineFinding> {
     let value: i64 = paranoid?.parse().ok()?;
     let is_root = rustix::process::geteuid().is_root();
     Some(if value <= 1 || is_root {
@@ -205,29 +205,29 @@ mod tests {
     #[test]
     fn settings_are_judged_by_value() {
         let kind = |finding: Option<MachineFinding>| finding.unwrap().kind;
-        assert_eq!(cores(1).kind, Limit);
-        assert_eq!(cores(2).kind, Good);
-        assert_eq!(machine_cores("cpu  1 2\ncpu0 1\ncpu1 1\nintr 5"), 2);
-        assert_eq!(kind(load(Some("0.30 1 1 1/1 1"), 2)), Good);
-        assert_eq!(kind(load(Some("0.90 1 1 1/1 1"), 2)), Distortion);
-        assert_eq!(kind(governor(Some("powersave"))), Limit);
-        assert_eq!(kind(governor(Some("performance"))), Good);
-        assert_eq!(kind(clock(Some("hpet"))), Limit);
-        assert_eq!(kind(clock(Some("kvm-clock"))), Good);
-        assert_eq!(kind(ports(Some("32768\t60999"))), Good);
-        assert_eq!(kind(ports(Some("50000 60999"))), Limit);
+        assert_eq!(check_cores(1).kind, Limit);
+        assert_eq!(check_cores(2).kind, Good);
+        assert_eq!(machine_core_count("cpu  1 2\ncpu0 1\ncpu1 1\nintr 5"), 2);
+        assert_eq!(kind(check_load(Some("0.30 1 1 1/1 1"), 2)), Good);
+        assert_eq!(kind(check_load(Some("0.90 1 1 1/1 1"), 2)), Distortion);
+        assert_eq!(kind(check_governor(Some("powersave"))), Limit);
+        assert_eq!(kind(check_governor(Some("performance"))), Good);
+        assert_eq!(kind(check_clock(Some("hpet"))), Limit);
+        assert_eq!(kind(check_clock(Some("kvm-clock"))), Good);
+        assert_eq!(kind(check_ports(Some("32768\t60999"))), Good);
+        assert_eq!(kind(check_ports(Some("50000 60999"))), Limit);
         assert_eq!(
-            kind(memory(Some("MemTotal: 1 kB\nMemAvailable: 100 kB"))),
+            kind(check_memory(Some("MemTotal: 1 kB\nMemAvailable: 100 kB"))),
             Limit
         );
-        assert_eq!(kind(memory(Some("MemAvailable: 9999999 kB"))), Good);
+        assert_eq!(kind(check_memory(Some("MemAvailable: 9999999 kB"))), Good);
     }
 
     #[test]
     fn unreadable_settings_are_left_out() {
-        assert_eq!(load(Some("?"), 2), None);
-        assert_eq!(ports(Some("9 3")), None);
-        assert_eq!(memory(Some("MemFree: 1 kB")), None);
-        assert_eq!((governor(None), clock(None)), (None, None));
+        assert_eq!(check_load(Some("?"), 2), None);
+        assert_eq!(check_ports(Some("9 3")), None);
+        assert_eq!(check_memory(Some("MemFree: 1 kB")), None);
+        assert_eq!((check_governor(None), check_clock(None)), (None, None));
     }
 }

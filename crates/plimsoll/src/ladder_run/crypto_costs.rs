@@ -19,23 +19,23 @@ use crate::failure::Failure;
 
 /// Returns the handshake that new connections make, by rung. It is `None` if the ladder measures no new connections, or
 /// if they don't use TLS 1.3 with certificates made by the ladder.
-pub(super) fn handshakes(
+pub(super) fn handshakes_by_rung(
     rungs: &[RungSpec],
     plans: &[Plan],
     parts: &[SliceRounds],
 ) -> Vec<Option<HandshakeWork>> {
     let are_asked = rungs.iter().any(|rung| rung.certificate.is_some());
-    let apart = parts.iter().any(SliceRounds::makes_connections);
+    let apart = parts.iter().any(SliceRounds::connects_for_every_call);
     let of = |(rung, plan): (&RungSpec, &Plan)| {
         let makes = apart || plan.load.reuse == ConnectionReuse::Never;
         (are_asked && makes)
-            .then(|| handshake(rung, plan))
+            .then(|| rung_handshake(rung, plan))
             .flatten()
     };
     rungs.iter().zip(plans).map(of).collect()
 }
 
-fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
+fn rung_handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
     let tls = plan.tls.as_ref()?;
     // If the client offers TLS 1.3, the ladder's servers always negotiate it.
     if !tls.versions.contains(&TlsVersion::V1_3) || tls.full_share.is_some() {
@@ -43,7 +43,7 @@ fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
     }
     Some(HandshakeWork {
         group: tls.groups.first()?.name().to_owned(),
-        certificate: algorithm_name(rung.certificate.as_deref())?,
+        certificate: canonical_algorithm_name(rung.certificate.as_deref())?,
         mutual: rung.security == RungSecurity::Mutual,
         resumed: tls.resume,
     })
@@ -76,7 +76,7 @@ pub(super) fn add_connection_times(
 }
 
 /// Returns the canonical name of a certificate's key algorithm; `asked` is `None` for the default algorithm.
-fn algorithm_name(asked: Option<&str>) -> Option<String> {
+fn canonical_algorithm_name(asked: Option<&str>) -> Option<String> {
     let algorithm = match asked {
         None => CertificateOptions::default().algorithm,
         Some(asked) => asked.parse().ok()?,
@@ -88,7 +88,7 @@ fn algorithm_name(asked: Option<&str>) -> Option<String> {
 ///
 /// # Errors
 /// When a certificate can't be used.
-pub(super) fn primitives(
+pub(super) fn measure_primitive_costs(
     handshakes: &[Option<HandshakeWork>],
     identities: &[(Option<String>, ClientIdentity)],
 ) -> Result<Option<PrimitiveCosts>, Failure> {
@@ -106,7 +106,12 @@ pub(super) fn primitives(
         .collect();
     let identities: Vec<(String, ClientIdentity)> = identities
         .iter()
-        .filter_map(|(asked, identity)| Some((algorithm_name(asked.as_deref())?, identity.clone())))
+        .filter_map(|(asked, identity)| {
+            Some((
+                canonical_algorithm_name(asked.as_deref())?,
+                identity.clone(),
+            ))
+        })
         .collect();
     let measured = crypto_speed::measure_primitives(&groups, &identities);
     measured.map(Some).map_err(Failure::error)

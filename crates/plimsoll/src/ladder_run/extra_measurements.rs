@@ -26,7 +26,7 @@ const MIN_SATURATING_CLIENTS: u32 = 32;
 const MAX_SLICE_CONNECTIONS: u64 = 500;
 
 /// Warm-up of a slice of resumed connections: time for the one full handshake that gives the first ticket.
-const FIRST_TICKET_TIME: Duration = Duration::from_millis(20);
+const FIRST_TICKET_WARMUP: Duration = Duration::from_millis(20);
 
 /// Returns the extra measurements that the plan's key `parts` requests; by default all those that are possible for
 /// these rungs. `turning` is `Some` if calls are interleaved.
@@ -113,7 +113,7 @@ pub(super) fn round_count(rungs: usize, metrics: usize) -> usize {
 ///
 /// # Errors
 /// When the plan of a rung is invalid.
-pub(super) fn rounds(
+pub(super) fn measurement_rounds(
     part: ExtraMeasurement,
     metrics: usize,
     rungs: &[RungSpec],
@@ -123,7 +123,7 @@ pub(super) fn rounds(
         .iter()
         .map(|rung| {
             let spec = measurement_spec(part, rung);
-            let mut plan = asked.plan(&spec)?;
+            let mut plan = asked.resolve_plan(&spec)?;
             plan.load.pin_last_core = true;
             plan.load.count_bytes = matches!(
                 part,
@@ -167,7 +167,7 @@ fn measurement_spec(part: ExtraMeasurement, rung: &RungSpec) -> Spec {
             if part == ExtraMeasurement::Resumed {
                 // The first connection makes a full handshake, because there is no ticket yet, so keep it in the
                 // warm-up.
-                load.warmup = Some(Period(FIRST_TICKET_TIME));
+                load.warmup = Some(Period(FIRST_TICKET_WARMUP));
             }
         }
         ExtraMeasurement::Memory => {

@@ -8,7 +8,7 @@ use plimsoll_model::spec::{LadderSpec, Spec, apply_flags_to_optional};
 
 use crate::failure::Failure;
 use crate::load::documents::DocumentFlags;
-use crate::load::planning::read;
+use crate::load::planning::read_plan_file;
 use crate::settings::load_flags::LoadFlags;
 use crate::settings::origins::FlagOrigins;
 use crate::settings::problems;
@@ -70,7 +70,7 @@ impl LadderFlags {
         plan: &Path,
         origins: &FlagOrigins,
     ) -> Result<(Spec, String), Failure> {
-        let (mut spec, text) = read(plan)?;
+        let (mut spec, text) = read_plan_file(plan)?;
         if let Some(target) = &self.target {
             spec.target = Some(target.clone());
             if let Some(ladder) = &mut spec.ladder {
@@ -87,7 +87,7 @@ impl LadderFlags {
     /// Returns the errors of [`apply_flags_to_optional`].
     pub(crate) fn apply_to_spec(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
-        typed.resolution = typed.resolution.or(take_resolution(spec));
+        typed.resolution = typed.resolution.or(take_misplaced_resolution(spec));
         // Batches and slices exclude each other: a flag about one of them clears the plan's keys about the other.
         if let Some(ladder) = &mut spec.ladder {
             if typed.slice.is_some() || typed.rounds.is_some() {
@@ -108,7 +108,7 @@ impl LadderFlags {
 
 /// Removes a duration from the values of `--resolve`, such as `--resolve 1us`, and returns it. The flag maps host names
 /// to addresses, so the user must have meant `--resolution`.
-fn take_resolution(spec: &mut Spec) -> Option<Period> {
+fn take_misplaced_resolution(spec: &mut Spec) -> Option<Period> {
     let given = spec.load.resolve.as_mut()?;
     let at = given
         .iter()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Clock;
 use plimsoll_engine::host::awake_cores::AwakeCores;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::comparisons::ladder::batches::{
     self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, RungMeasurement,
 };
@@ -20,7 +20,7 @@ use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
 use super::replicates::replicates_per_segment;
-use super::testbed::RunningServers;
+use super::testbed::ServersInUse;
 use super::{LADDER_KIND, LadderRequest, LadderRun, time_slots};
 use crate::failure::Failure;
 use crate::load::parallel_loads::{self, PROGRESS_INTERVAL, ParallelLoad};
@@ -30,7 +30,7 @@ use crate::screen::remaining::RemainingTime;
 /// Minimum length of a segment, which gives enough blocks at usual rates, and enough samples of CPU differences.
 const MIN_SEGMENT_LENGTH: Duration = Duration::from_secs(20);
 /// Number of blocks in a segment at low rates, unless that would exceed the maximum length.
-const TARGET_BLOCKS: f64 = 100.0;
+const BLOCKS_PER_SEGMENT: f64 = 100.0;
 const MAX_SEGMENT_LENGTH: Duration = Duration::from_secs(120);
 
 /// Default total length of all segments, if a resolution or a gate requires several.
@@ -105,7 +105,7 @@ impl Interleaving {
             LADDER_KIND => Ok(None),
             _ => time_slots::plan_time_slots(spec, rungs, options).map(Some),
         };
-        let obstacle = obstacle(spec, rungs, asked, wanted.is_some());
+        let obstacle = interleaving_obstacle(spec, rungs, asked, wanted.is_some());
         if let Some(obstacle) = obstacle.or(full_load.as_ref().err().cloned()) {
             return match wanted {
                 None => Ok(Err(obstacle)),
@@ -154,7 +154,7 @@ impl Interleaving {
         }
         let length = match &spec.load.rate {
             Some(RateSpec::Steady(rate)) => {
-                let calls = TARGET_BLOCKS * rungs.len() as f64 * f64::from(calls);
+                let calls = BLOCKS_PER_SEGMENT * rungs.len() as f64 * f64::from(calls);
                 Duration::try_from_secs_f64(calls / rate.0).unwrap_or(MAX_SEGMENT_LENGTH)
             }
             _ => MIN_SEGMENT_LENGTH,
@@ -183,7 +183,7 @@ impl Interleaving {
 }
 
 /// Returns why the rungs can't be interleaved; `None` if they can.
-fn obstacle(
+fn interleaving_obstacle(
     spec: &Spec,
     rungs: &[RungSpec],
     asked: &LadderRequest<'_>,
@@ -260,8 +260,10 @@ impl LadderRun<'_> {
         let remaining = RemainingTime::start(sittings);
         // Later segments are skipped once the result is conclusive, so the time shown is an upper bound.
         let at_most = |sitting| match turning.segments {
-            1 => remaining.after(sitting),
-            _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
+            1 => remaining.estimate_after(sitting),
+            _ => remaining
+                .estimate_after(sitting)
+                .replacen(", ", ", at most ", 1),
         };
         for sitting in 1..=sittings {
             let more = self.try_replicate(turning, sitting)?;
@@ -281,7 +283,7 @@ impl LadderRun<'_> {
                     due = elapsed + PROGRESS_INTERVAL;
                     let so_far = self.progress_suffix();
                     let left = at_most(sitting);
-                    series.notice(format_args!(
+                    series.print_notice(format_args!(
                         "replicate {sitting} of {sittings}{left}{so_far}"
                     ));
                 }
@@ -305,7 +307,7 @@ impl LadderRun<'_> {
                     || "no p50 difference is detected yet".to_owned(),
                     |us| format!("detects p50 differences over ±{}", time(us)),
                 );
-                series.notice(format_args!(
+                series.print_notice(format_args!(
                     "{found} after {} s: continuing{}",
                     (f64::from(sitting) * self.record.slice_s).round(),
                     at_most(sitting)
@@ -323,7 +325,11 @@ impl LadderRun<'_> {
         if turning.time_slots.is_some() {
             return;
         }
-        let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
+        let metrics = self
+            .outline
+            .parts
+            .iter()
+            .map(|part| part.metrics_with_interval().len());
         // The result is tested after every segment, and each test may find a difference by chance, so divide the error
         // probability among the tests (Bonferroni).
         let alpha = turning.alpha / f64::from(turning.segments);
@@ -386,7 +392,7 @@ impl LadderRun<'_> {
         // If two services are compared, a single exceeded gate shows that one is slower.
         let exceeded = |gated: &GateResult| gated.outcome == GateOutcome::Beyond;
         let is_slower = self.testbed.compares_services() && gated.iter().any(exceeded);
-        let resolved = |turns: &BatchesRecord| turns.is_resolved();
+        let resolved = |turns: &BatchesRecord| turns.has_reached_resolution();
         is_slower || decided && self.record.batches.as_ref().is_some_and(resolved)
     }
 
@@ -415,10 +421,7 @@ impl LadderRun<'_> {
             // At full load, turn off the request log and byte counts, which would slow the generator.
             plan.keep_requests = turning.time_slots.is_none();
             plan.load.count_bytes = turning.time_slots.is_none();
-            before.push(
-                self.testbed
-                    .prepare_slice(rung, plan, RunningServers::All)?,
-            );
+            before.push(self.testbed.prepare_slice(rung, plan, ServersInUse::All)?);
         }
         let loads = self.outline.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<ParallelLoad<'_>> = loads
@@ -426,7 +429,7 @@ impl LadderRun<'_> {
                 name: &spec.name,
                 plan,
                 spec: &spec.spec,
-                dir: self.dir.join(directory(rung, sitting)),
+                dir: self.dir.join(replicate_directory(rung, sitting)),
             })
             .collect();
         let what = format!("{} rungs, in batches", plans.len());
@@ -434,7 +437,7 @@ impl LadderRun<'_> {
         let runs = parallel_loads::run(&parts, &what, self.process)?;
         self.kept_awake = awake.is_some();
         drop(awake);
-        self.record.interrupted = self.process.stop.level() != StopLevel::Run;
+        self.record.interrupted = self.process.stop.level() != StopUrgency::Run;
         let mut all = Vec::new();
         for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
             let stages = plan.load.stages.iter().map(|stage| stage.warmup).collect();
@@ -451,14 +454,14 @@ impl LadderRun<'_> {
                 measured.add_interval(&interval);
             })
             .map_err(Failure::error)?;
-            let mut slice = self.slice(plan, run, directory(rung, sitting));
+            let mut slice = self.slice_result(plan, run, replicate_directory(rung, sitting));
             self.testbed
                 .add_server_and_proxy_usage(rung, &before[rung], run, &mut slice);
             if plan.keep_requests {
                 slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
                 slice.p99_us = measured.quantile_us(0.99);
             }
-            self.record_connections(rung, plan, run);
+            self.record_connection_times(rung, plan, run);
             self.record.rungs[rung].slices.push(slice);
             all.push(measured);
         }
@@ -486,7 +489,7 @@ impl LadderRun<'_> {
 }
 
 /// Returns the name of a run's directory: `rung-1` for the first replicate, `rung-1-02` and so on for later replicates.
-fn directory(rung: usize, sitting: u32) -> String {
+fn replicate_directory(rung: usize, sitting: u32) -> String {
     match sitting {
         1 => format!("rung-{}", rung + 1),
         more => format!("rung-{}-{more:02}", rung + 1),

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::spec::{RungSecurity, Spec, generated_file_size};
-use plimsoll_stack::certificates::CertificateSet;
+use plimsoll_stack::certificates::CertificatePaths;
 
 use crate::failure::Failure;
 use crate::system::child::ServerProcess;
@@ -51,12 +51,12 @@ impl OpenSslOptions {
         &self,
         mut command: Command,
         at: &str,
-        set: &CertificateSet,
+        set: &CertificatePaths,
         secured: RungSecurity,
         dir: &Path,
     ) -> Result<Command, Failure> {
         let site = dir.join("openssl");
-        self.make_file(&site).map_err(|e| {
+        self.create_served_file(&site).map_err(|e| {
             Failure::error(format_args!(
                 "can't make a file to serve in {}: {e}",
                 site.display()
@@ -86,7 +86,7 @@ impl OpenSslOptions {
         Ok(command)
     }
 
-    fn make_file(&self, site: &Path) -> io::Result<()> {
+    fn create_served_file(&self, site: &Path) -> io::Result<()> {
         let folder = site.join("bytes");
         fs::create_dir_all(&folder)?;
         File::create(folder.join(&self.file))?.set_len(self.size)

@@ -81,7 +81,7 @@ impl LadderOutline {
             let of_it = length / replicates;
             rung.spec.load.duration = Some(Period(of_it));
             let warmup = Period((of_it / 4).min(MAX_WARMUP));
-            let warmup = rung.spec.call.can_leave_warmup().then_some(warmup);
+            let warmup = rung.spec.call.is_warmup_certain_to_end().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
             // Round the warm-up up to whole rounds, so that it contains a time slot of every rung.
             if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
@@ -108,7 +108,7 @@ impl LadderOutline {
         let rounds = if is_whole || turning.is_ok() {
             vec![rounds; rungs.len()]
         } else {
-            slices::divide(&mut rungs, rounds)
+            slices::divide_slices(&mut rungs, rounds)
         };
         Ok(LadderOutline {
             spec,
@@ -134,21 +134,21 @@ impl LadderOutline {
         let starts_servers = |options: &LadderSpec| options.serve.is_some();
         let is_served = self.spec.ladder.as_ref().is_some_and(starts_servers);
         if is_served || self.rungs.iter().any(|rung| rung.serve.is_some()) {
-            limits.check_code("the ladder starts servers (ladder.serve)")?;
+            limits.check_plan_code("the ladder starts servers (ladder.serve)")?;
         }
         if self
             .rungs
             .iter()
             .any(|rung| rung.route != RungRoute::Direct)
         {
-            limits.check_code("the ladder starts proxies (ladder.via)")?;
+            limits.check_plan_code("the ladder starts proxies (ladder.via)")?;
         }
-        limits.check_length("the ladder's load", self.duration())?;
+        limits.check_key_duration("the ladder's load", self.duration())?;
         if is_served {
             // Rungs have no target before their servers have started; their plans are checked after that.
             return Ok(());
         }
-        let plans = self.rungs.iter().map(|rung| asked.plan(&rung.spec));
+        let plans = self.rungs.iter().map(|rung| asked.resolve_plan(&rung.spec));
         let plans = plans.collect::<Result<Vec<Plan>, Failure>>()?;
         limits.check_connections(&plans.iter().collect::<Vec<_>>())
     }
@@ -162,8 +162,11 @@ impl LadderOutline {
     }
 
     /// Returns the number of metrics with simultaneous confidence intervals.
-    pub(super) fn metrics(&self) -> usize {
-        let parts = self.parts.iter().map(|part| part.metrics().len());
+    pub(super) fn metric_count(&self) -> usize {
+        let parts = self
+            .parts
+            .iter()
+            .map(|part| part.metrics_with_interval().len());
         batches::COMPARED_METRICS.len() + parts.sum::<usize>()
     }
 }
@@ -197,13 +200,13 @@ impl LadderOutline {
             Err(_) => self.slices_duration(),
         };
         let n = self.rungs.len();
-        let rounds = extra_measurements::round_count(n, self.metrics());
+        let rounds = extra_measurements::round_count(n, self.metric_count());
         rungs + extra_measurements::SLICE_DURATION * (n * rounds * self.parts.len()) as u32
     }
 
     /// Writes a description of rounds, slices and warm-ups. If rungs have different numbers of rounds, it has one line
     /// per number.
-    fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_slices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let rounds = self.rounds[0];
         if self.rounds.iter().all(|n| *n == rounds) {
@@ -246,7 +249,7 @@ impl LadderOutline {
     ///
     /// # Errors
     /// When the plan is invalid, or differs from shard 0's.
-    pub(super) fn load(
+    pub(super) fn slice_load(
         &self,
         step: SliceId,
         asked: &LadderRequest<'_>,
@@ -258,7 +261,7 @@ impl LadderOutline {
                 self.rungs.len()
             ))
         })?;
-        Ok((rung.spec.clone(), asked.plan(&rung.spec)?))
+        Ok((rung.spec.clone(), asked.resolve_plan(&rung.spec)?))
     }
 }
 
@@ -304,11 +307,11 @@ impl fmt::Display for LadderOutline {
                 if self.kind != LADDER_KIND {
                     writeln!(f, "in slices, one rung after the other: {why}")?;
                 }
-                self.show_slices(f)?;
+                self.write_slices(f)?;
             }
         }
         for part in &self.parts {
-            let rounds = extra_measurements::round_count(n, self.metrics());
+            let rounds = extra_measurements::round_count(n, self.metric_count());
             writeln!(
                 f,
                 "{}: {rounds} rounds of slices of {}",

@@ -7,14 +7,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use plimsoll_model::spec::{RungSecurity, RungSpec, TlsSpec, WireFormat};
-use plimsoll_stack::certificates::CertificateSet;
+use plimsoll_stack::certificates::CertificatePaths;
 
 use super::sidecars::ProxyTarget;
 use crate::failure::Failure;
 use crate::proxies::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
 
 /// Paths of the system's CA bundle in various distributions.
-const SYSTEM_CA_BUNDLES: [&str; 3] = [
+const SYSTEM_CA_BUNDLE_PATHS: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
@@ -34,7 +34,7 @@ pub(crate) struct ProxyTask {
 impl ProxyTask {
     /// Returns the tasks of a rung's proxies, in order from the load to the server.
     pub(super) fn for_rung(rung: &RungSpec, proxies: &[&InstalledProxy]) -> Vec<ProxyTask> {
-        let is_passed = rung.is_passed_through();
+        let is_passed = rung.passes_tls_through();
         let mut wire = if is_passed && rung.security != RungSecurity::Off {
             WireFormat::Bytes
         } else {
@@ -62,31 +62,31 @@ impl ProxyTask {
                 },
                 workers: rung.proxy_workers,
             });
-            wire = proxy.proxy.forwarded_as(wire);
+            wire = proxy.proxy.converted_protocol(wire);
         }
         tasks
     }
 
     /// Returns the route of a proxy with this task between two addresses. `set` has the certificates; `external` is the
     /// TLS settings for a server that the ladder did not start.
-    pub(super) fn route(
+    pub(super) fn build_route(
         self,
         (listen, upstream): (SocketAddr, SocketAddr),
-        set: &CertificateSet,
+        set: &CertificatePaths,
         external: Option<UpstreamTls>,
         dir: PathBuf,
     ) -> ProxyRoute {
         let identity = |cert: &Path, key: &Path, name: &str| IdentityFiles {
-            cert: absolute(cert),
-            key: absolute(key),
+            cert: absolute_path(cert),
+            key: absolute_path(key),
             both: dir.join(name),
         };
         let listen_tls = (self.listen != RungSecurity::Off).then(|| ListenTls {
             identity: identity(&set.server_cert, &set.server_key, "server.pem"),
-            client_ca: (self.listen == RungSecurity::Mutual).then(|| absolute(&set.ca_cert)),
+            client_ca: (self.listen == RungSecurity::Mutual).then(|| absolute_path(&set.ca_cert)),
         });
         let of_ours = || UpstreamTls {
-            ca: Some(absolute(&set.ca_cert)),
+            ca: Some(absolute_path(&set.ca_cert)),
             identity: (self.upstream == RungSecurity::Mutual)
                 .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
             server_name: "localhost".to_owned(),
@@ -110,22 +110,25 @@ impl ProxyTask {
 ///
 /// # Errors
 /// Returns the reason if the proxy can't perform the task.
-pub(crate) fn example(installed: &InstalledProxy, task: ProxyTask) -> Result<String, String> {
+pub(crate) fn example_configuration(
+    installed: &InstalledProxy,
+    task: ProxyTask,
+) -> Result<String, String> {
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let set = CertificateSet::in_dir(Path::new("/run/certs"));
-    let route = task.route(
+    let set = CertificatePaths::for_dir(Path::new("/run/certs"));
+    let route = task.build_route(
         (at(8080), at(9090)),
         &set,
         None,
         PathBuf::from("/run/proxy"),
     );
-    match installed.obstacle(&route)? {
+    match installed.route_obstacle(&route)? {
         Some(obstacle) => Err(obstacle),
         None => installed.configuration(&route),
     }
 }
 
-pub(super) fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute_path(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -149,14 +152,14 @@ pub(super) fn external_upstream_tls(
         ));
     }
     let system = || {
-        SYSTEM_CA_BUNDLES
+        SYSTEM_CA_BUNDLE_PATHS
             .map(PathBuf::from)
             .into_iter()
             .find(|file| file.is_file())
     };
     let ca = match (&tls.ca, tls.insecure) {
         (_, Some(true)) => None,
-        (Some(ca), _) => Some(absolute(ca)),
+        (Some(ca), _) => Some(absolute_path(ca)),
         (None, _) => Some(system().ok_or_else(|| {
             wrong(
                 "no file of trusted CA certificates that a proxy can read was found on this machine",
@@ -167,9 +170,9 @@ pub(super) fn external_upstream_tls(
     let TlsSpec { cert, key, .. } = tls;
     let identity = match (rung.server_security(), cert, key) {
         (RungSecurity::Mutual, Some(cert), Some(key)) => Some(IdentityFiles {
-            cert: absolute(&cert),
-            key: absolute(&key),
-            both: absolute(dir).join("client.pem"),
+            cert: absolute_path(&cert),
+            key: absolute_path(&key),
+            both: absolute_path(dir).join("client.pem"),
         }),
         (RungSecurity::Mutual, ..) => {
             return Err(wrong(
@@ -200,13 +203,13 @@ pub(super) fn join_certificates_and_keys(route: &ProxyRoute) -> Result<Vec<PathB
             let mut file = options.open(&identity.both)?;
             file.write_all(&[cert, b"\n".to_vec(), key].concat())
         };
-        join().map_err(|e| write_failure(&identity.both, &e))?;
+        join().map_err(|e| file_write_failure(&identity.both, &e))?;
         files.push(identity.both.clone());
     }
     Ok(files)
 }
 
-pub(super) fn write_failure(path: &Path, e: &io::Error) -> Failure {
+pub(super) fn file_write_failure(path: &Path, e: &io::Error) -> Failure {
     Failure::error(format_args!(
         "ladder.via: can't write {}: {e}",
         path.display()

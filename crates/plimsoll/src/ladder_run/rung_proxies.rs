@@ -9,21 +9,21 @@ use std::process::Command;
 
 use plimsoll_model::comparisons::ladder::SkippedRung;
 use plimsoll_model::spec::{CustomProxy, RungRoute, RungSecurity, RungSpec};
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 
 use super::routes::{
-    ProxyTask, absolute, external_upstream_tls, join_certificates_and_keys, write_failure,
+    ProxyTask, absolute_path, external_upstream_tls, file_write_failure, join_certificates_and_keys,
 };
 use super::servers::RungServers;
 use super::sidecars::ProxyTarget;
 use crate::failure::Failure;
-use crate::proxies::process::{ProcessUsage, ProxyProcess, ProxyStartError, free_address};
+use crate::proxies::process::{ManagedProcess, ProcessStartError, ProcessUsage, find_free_address};
 use crate::proxies::{InstalledProxy, ProxyCatalog, ProxyRoute, UpstreamTls};
 use crate::screen::console;
 
 /// Maximum number of free ports to try for a proxy, in case another program binds the chosen port first.
 const MAX_PORT_ATTEMPTS: u32 = 5;
-const LOG_FILE: &str = "proxy.log";
+const LOG_FILE_NAME: &str = "proxy.log";
 
 /// Requested proxies that are installed on this machine, by name.
 pub(super) type AvailableProxies = BTreeMap<String, InstalledProxy>;
@@ -33,7 +33,7 @@ pub(super) type AvailableProxies = BTreeMap<String, InstalledProxy>;
 ///
 /// # Errors
 /// When a definition is invalid, or no rung is left.
-pub(super) fn remove_unavailable(
+pub(super) fn remove_unavailable_rungs(
     rungs: &mut Vec<RungSpec>,
     folder: Option<&Path>,
 ) -> Result<(AvailableProxies, Vec<SkippedRung>), Failure> {
@@ -41,7 +41,7 @@ pub(super) fn remove_unavailable(
     let mut available = AvailableProxies::new();
     let (mut kept, mut skipped) = (Vec::new(), Vec::new());
     for rung in std::mem::take(rungs) {
-        match obstacle(&rung, &catalog, &mut available).map_err(Failure::error)? {
+        match relay_obstacle(&rung, &catalog, &mut available).map_err(Failure::error)? {
             None => kept.push(rung),
             Some(reason) => skipped.push(SkippedRung {
                 name: rung.name,
@@ -64,7 +64,7 @@ pub(super) fn remove_unavailable(
 ///
 /// # Errors
 /// When a proxy's definition is invalid.
-fn obstacle(
+fn relay_obstacle(
     rung: &RungSpec,
     catalog: &ProxyCatalog,
     available: &mut AvailableProxies,
@@ -76,7 +76,7 @@ fn obstacle(
         if available.contains_key(name) {
             continue;
         }
-        let Some(proxy) = catalog.named(name) else {
+        let Some(proxy) = catalog.find_proxy(name) else {
             return Ok(Some(format!("{name} is not a known proxy")));
         };
         match proxy.find_installed() {
@@ -86,10 +86,10 @@ fn obstacle(
     }
     // The check does not depend on addresses or file names, so use placeholders.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let set = CertificateSet::in_dir(Path::new(""));
-    for (installed, task) in chain(rung, names, available) {
-        let route = task.route((nowhere, nowhere), &set, None, PathBuf::new());
-        if let Some(reason) = installed.obstacle(&route)? {
+    let set = CertificatePaths::for_dir(Path::new(""));
+    for (installed, task) in proxy_chain(rung, names, available) {
+        let route = task.build_route((nowhere, nowhere), &set, None, PathBuf::new());
+        if let Some(reason) = installed.route_obstacle(&route)? {
             return Ok(Some(reason));
         }
     }
@@ -97,7 +97,7 @@ fn obstacle(
 }
 
 /// Returns a rung's proxies in order from the load to the server, each with its task.
-fn chain<'a>(
+fn proxy_chain<'a>(
     rung: &RungSpec,
     names: &[String],
     available: &'a AvailableProxies,
@@ -125,7 +125,7 @@ struct RungProxy {
     listen: SocketAddr,
     log: PathBuf,
     /// The running process; `None` if it could not be restarted.
-    running: Option<ProxyProcess>,
+    running: Option<ManagedProcess>,
     /// Why the rung was dropped; `None` if it was not.
     drop_reason: Option<String>,
     /// Files with private keys, deleted when the proxy stops.
@@ -139,10 +139,10 @@ enum ProxyProgram {
 }
 
 impl ProxyProgram {
-    fn start(&self, listen: SocketAddr, log: &Path) -> Result<ProxyProcess, ProxyStartError> {
+    fn start(&self, listen: SocketAddr, log: &Path) -> Result<ManagedProcess, ProcessStartError> {
         let mut command = match self {
             ProxyProgram::Known(installed, route) => {
-                installed.command(route).map_err(ProxyStartError::new)?
+                installed.command(route).map_err(ProcessStartError::new)?
             }
             ProxyProgram::Custom(words) => {
                 let mut words = words.iter();
@@ -151,7 +151,7 @@ impl ProxyProgram {
                 command
             }
         };
-        ProxyProcess::start(&mut command, listen, log)
+        ManagedProcess::start(&mut command, listen, log)
     }
 }
 
@@ -183,7 +183,7 @@ impl RungProxies {
             let started = match rung.route.clone() {
                 RungRoute::Proxies(names) => {
                     let target = ProxyTarget::from_rung(rung)?;
-                    let hops = chain(rung, &names, available);
+                    let hops = proxy_chain(rung, &names, available);
                     let set = certificates(rung, &hops, servers, &mut own_set, dir)?;
                     let mut started: Vec<RungProxy> = Vec::new();
                     for (place, (installed, task)) in hops.iter().enumerate().rev() {
@@ -214,7 +214,7 @@ impl RungProxies {
                     }
                     started
                 }
-                RungRoute::Custom(own) => vec![start_custom(rung, &own, &folder("own"))?],
+                RungRoute::Custom(own) => vec![start_custom_proxy(rung, &own, &folder("own"))?],
                 _ => Vec::new(),
             };
             proxied.by_rung.push(started);
@@ -223,7 +223,7 @@ impl RungProxies {
     }
 
     /// Returns, by rung, the proxies with their versions, or the plan's command for a proxy.
-    pub(super) fn descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
+    pub(super) fn proxy_descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
         self.by_rung.iter().map(|hops| {
             let all: Vec<&str> = hops
                 .iter()
@@ -238,7 +238,7 @@ impl RungProxies {
     pub(super) fn pids(&self, rung: usize) -> Vec<u32> {
         let hops = self.by_rung.get(rung).into_iter().flatten();
         let running = hops.filter_map(|hop| hop.running.as_ref());
-        running.map(ProxyProcess::id).collect()
+        running.map(ManagedProcess::id).collect()
     }
 
     /// Returns the resources that a rung's proxies have used since their start; `None` if the rung has no proxy.
@@ -248,18 +248,18 @@ impl RungProxies {
         used.reduce(|a, b| Some(a?.plus(b?)))?
     }
 
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut RungProxy> {
+    fn proxies_mut(&mut self) -> impl Iterator<Item = &mut RungProxy> {
         self.by_rung.iter_mut().flatten()
     }
 
     /// Restarts all proxies at their addresses. A proxy that does not restart is marked as down.
     pub(super) fn restart(&mut self) {
         self.report_exits();
-        self.all_mut().for_each(|hop| drop(hop.running.take()));
-        for hop in self.all_mut() {
+        self.proxies_mut().for_each(|hop| drop(hop.running.take()));
+        for hop in self.proxies_mut() {
             match hop.program.start(hop.listen, &hop.log) {
                 Ok(running) => hop.running = Some(running),
-                Err(error) => hop.drop_rung(error.to_string()),
+                Err(error) => hop.mark_rung_dropped(error.to_string()),
             }
         }
     }
@@ -267,12 +267,17 @@ impl RungProxies {
     /// Reports proxies that have exited unexpectedly; returns whether any proxy is down.
     pub(super) fn report_exits(&mut self) -> bool {
         let mut is_down = false;
-        for hop in self.all_mut() {
-            let death = hop.running.as_mut().map(ProxyProcess::describe_end);
+        for hop in self.proxies_mut() {
+            let death = hop
+                .running
+                .as_mut()
+                .map(ManagedProcess::describe_exit_with_log);
             match death {
                 Some(None) => continue,
                 Some(Some(how)) if hop.drop_reason.is_none() => {
-                    hop.drop_rung(format!("the proxy exited during the measurement ({how})"));
+                    hop.mark_rung_dropped(format!(
+                        "the proxy exited during the measurement ({how})"
+                    ));
                 }
                 _ => {}
             }
@@ -292,14 +297,14 @@ impl RungProxies {
     }
 
     /// Returns why a rung was dropped after its measurement had started.
-    pub(super) fn exit_reason(&self, rung: usize) -> Option<&str> {
+    pub(super) fn drop_reason(&self, rung: usize) -> Option<&str> {
         let mut hops = self.by_rung.get(rung)?.iter();
         hops.find_map(|hop| hop.drop_reason.as_deref())
     }
 }
 
 impl RungProxy {
-    fn drop_rung(&mut self, why: String) {
+    fn mark_rung_dropped(&mut self, why: String) {
         if self.drop_reason.is_some() {
             return;
         }
@@ -308,7 +313,7 @@ impl RungProxy {
             self.description,
             self.log.display()
         );
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "{} is skipped, and the other rungs continue: {why}",
             self.rung
         ));
@@ -318,7 +323,7 @@ impl RungProxy {
 
 fn start_failure(
     rung: &RungSpec,
-    error: &ProxyStartError,
+    error: &ProcessStartError,
     configuration: Option<&Path>,
     log: &Path,
 ) -> Failure {
@@ -336,9 +341,9 @@ fn certificates(
     rung: &RungSpec,
     hops: &[(&InstalledProxy, ProxyTask)],
     servers: &RungServers<'_>,
-    own: &mut Option<CertificateSet>,
+    own: &mut Option<CertificatePaths>,
     dir: &Path,
-) -> Result<CertificateSet, Failure> {
+) -> Result<CertificatePaths, Failure> {
     if let Some(set) = servers.certificates(rung) {
         return Ok(set.clone());
     }
@@ -349,7 +354,7 @@ fn certificates(
         task.listen != RungSecurity::Off || nth < last && task.upstream != RungSecurity::Off
     };
     if !hops.iter().enumerate().any(needs_identity) {
-        return Ok(CertificateSet::in_dir(&folder));
+        return Ok(CertificatePaths::for_dir(&folder));
     }
     if let Some(set) = own {
         return Ok(set.clone());
@@ -365,7 +370,7 @@ struct ProxyHop<'a> {
     task: ProxyTask,
     /// The address of the server or of the next proxy.
     upstream: SocketAddr,
-    set: &'a CertificateSet,
+    set: &'a CertificatePaths,
     /// The TLS settings for a server that the ladder did not start.
     external: Option<UpstreamTls>,
 }
@@ -373,16 +378,17 @@ struct ProxyHop<'a> {
 impl ProxyHop<'_> {
     /// Starts the proxy on a free port, with its files in `folder`.
     fn start(self, rung: &RungSpec, folder: &Path) -> Result<RungProxy, Failure> {
-        let folder = absolute(folder);
-        fs::create_dir_all(&folder).map_err(|e| write_failure(&folder, &e))?;
-        let log = folder.join(LOG_FILE);
+        let folder = absolute_path(folder);
+        fs::create_dir_all(&folder).map_err(|e| file_write_failure(&folder, &e))?;
+        let log = folder.join(LOG_FILE_NAME);
         let installed = self.installed;
         let mut tries = 1;
         loop {
-            let listen = free_address()
+            let listen = find_free_address()
                 .map_err(|e| Failure::error(format_args!("ladder.via: no port is free: {e}")))?;
             let ends = (listen, self.upstream);
-            let route = (self.task).route(ends, self.set, self.external.clone(), folder.clone());
+            let route =
+                (self.task).build_route(ends, self.set, self.external.clone(), folder.clone());
             let keys = if installed.proxy.joined_keys {
                 join_certificates_and_keys(&route)?
             } else {
@@ -390,7 +396,7 @@ impl ProxyHop<'_> {
             };
             let file = installed.configuration_file(&route);
             let text = installed.configuration(&route).map_err(Failure::error)?;
-            fs::write(&file, text).map_err(|e| write_failure(&file, &e))?;
+            fs::write(&file, text).map_err(|e| file_write_failure(&file, &e))?;
             let mut hop = RungProxy {
                 rung: rung.name.clone(),
                 description: installed.describe(),
@@ -417,15 +423,15 @@ impl ProxyHop<'_> {
 }
 
 /// Starts a proxy by the command in the plan, and redirects the rung to it.
-fn start_custom(
+fn start_custom_proxy(
     rung: &mut RungSpec,
     own: &CustomProxy,
     folder: &Path,
 ) -> Result<RungProxy, Failure> {
     let target = ProxyTarget::from_rung(rung)?;
-    fs::create_dir_all(folder).map_err(|e| write_failure(folder, &e))?;
+    fs::create_dir_all(folder).map_err(|e| file_write_failure(folder, &e))?;
     let program = ProxyProgram::Custom(own.command.clone());
-    let log = folder.join(LOG_FILE);
+    let log = folder.join(LOG_FILE_NAME);
     let running = program.start(own.listen, &log);
     let running = running.map_err(|e| start_failure(rung, &e, None, &log))?;
     target.redirect(rung, own.listen);
@@ -445,11 +451,11 @@ fn start_custom(
 fn redirect_to_proxy(
     rung: &mut RungSpec,
     target: &ProxyTarget,
-    set: &CertificateSet,
+    set: &CertificatePaths,
     servers: &RungServers<'_>,
     listen: SocketAddr,
 ) {
-    if rung.security != RungSecurity::Off && !rung.is_passed_through() {
+    if rung.security != RungSecurity::Off && !rung.passes_tls_through() {
         let is_ours = servers.certificates(rung).is_some();
         let tls = rung.spec.tls.get_or_insert_default();
         tls.server_name = Some("localhost".to_owned());

@@ -13,7 +13,7 @@ use plimsoll_engine::{host::cores, structures::memory_layout};
 use plimsoll_model::comparisons::ladder::SkippedRung;
 use plimsoll_model::plan::ClientIdentity;
 use plimsoll_model::spec::{RungNetwork, RungRoute, RungSecurity, RungSpec, TlsLibrary};
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 use plimsoll_stack::namespace::NetworkNamespace;
 
 use super::openssl;
@@ -40,7 +40,7 @@ pub(super) struct RungServers<'a> {
     /// The user's own services, one per rung; `None` if all servers are those of this program or of OpenSSL.
     services: Option<(&'a ServiceComparison, &'a ProcessContext)>,
     /// Certificates by key algorithm, as rungs request it; `None` for the default algorithm.
-    sets: BTreeMap<Option<String>, CertificateSet>,
+    sets: BTreeMap<Option<String>, CertificatePaths>,
     running: Vec<RungServer>,
     /// Index into `running`, by rung.
     by_rung: Vec<usize>,
@@ -129,7 +129,7 @@ pub(super) fn start(
             None => {
                 let place = servers.running.len();
                 let at = key.0.fixed_address.map(|at| at.to_string());
-                let server = servers.launch(key.0.clone(), place, at.as_deref())?;
+                let server = servers.start_server(key.0.clone(), place, at.as_deref())?;
                 servers.running.push(server);
                 started.insert(key, place);
                 place
@@ -180,7 +180,7 @@ pub(super) fn start_services<'a>(
             openssl: None,
             fixed_address: None,
         };
-        let server = servers.launch(wanted, place, None)?;
+        let server = servers.start_server(wanted, place, None)?;
         let watch = rung.spec.watch.take().unwrap_or_default();
         rung.spec.watch = Some(watch.with_process(server.process.id()));
         servers.running.push(server);
@@ -195,7 +195,7 @@ impl RungServers<'_> {
         &self,
         kind: Option<&str>,
         dir: &Path,
-    ) -> Result<CertificateSet, Failure> {
+    ) -> Result<CertificatePaths, Failure> {
         let address = self.namespace.as_ref().map(|n| n.address().to_string());
         let mut options = CertificateOptions {
             names: address.into_iter().collect(),
@@ -259,7 +259,7 @@ impl RungServers<'_> {
             return Ok(None);
         };
         self.running[place].process.stop();
-        let pid = self.relaunch(place)?;
+        let pid = self.start_server_again(place)?;
         let usage = |pid| Some((pid, WatchedProcesses::process_tree(pid).usage()?.rss_bytes));
         Ok(pid.and_then(usage))
     }
@@ -275,17 +275,17 @@ impl RungServers<'_> {
         for rung in order {
             let place = self.by_rung.get(*rung as usize).copied();
             if let Some(place) = place.filter(|place| left.remove(place)) {
-                self.relaunch(place)?;
+                self.start_server_again(place)?;
             }
         }
         Ok(())
     }
 
     /// Starts a stopped server again at its address; returns its process id, unless this user can't see the process.
-    fn relaunch(&mut self, place: usize) -> Result<Option<u32>, Failure> {
+    fn start_server_again(&mut self, place: usize) -> Result<Option<u32>, Failure> {
         let old = &self.running[place];
         let (wanted, address) = (old.wanted.clone(), old.address.clone());
-        let server = self.launch(wanted, place, Some(&address))?;
+        let server = self.start_server(wanted, place, Some(&address))?;
         let pid = server.process.id();
         self.running[place] = server;
         Ok(pid)
@@ -298,13 +298,13 @@ impl RungServers<'_> {
     }
 
     /// Returns whether the servers are the user's own services, started for this ladder.
-    pub(super) fn are_services(&self) -> bool {
+    pub(super) fn are_user_services(&self) -> bool {
         self.services.is_some()
     }
 
     /// Returns the servers' certificates and private keys, by key algorithm.
     pub(super) fn identities(&self) -> Vec<(Option<String>, ClientIdentity)> {
-        let identity = |set: &CertificateSet| ClientIdentity {
+        let identity = |set: &CertificatePaths| ClientIdentity {
             cert: set.server_cert.clone(),
             key: set.server_key.clone(),
         };
@@ -314,7 +314,7 @@ impl RungServers<'_> {
     }
 
     /// Returns the TLS library of a rung's server; `None` if the server is external or uses plaintext.
-    pub(super) fn library(&self, rung: usize) -> Option<String> {
+    pub(super) fn tls_library(&self, rung: usize) -> Option<String> {
         let wanted = &self.running.get(*self.by_rung.get(rung)?)?.wanted;
         match (&wanted.openssl, wanted.secured) {
             (_, RungSecurity::Off) => None,
@@ -324,7 +324,7 @@ impl RungServers<'_> {
     }
 
     /// Returns the certificates of a rung's server; `None` if the server is external.
-    pub(super) fn certificates(&self, rung: &RungSpec) -> Option<&CertificateSet> {
+    pub(super) fn certificates(&self, rung: &RungSpec) -> Option<&CertificatePaths> {
         self.sets.get(&rung.certificate)
     }
 
@@ -343,7 +343,7 @@ impl RungServers<'_> {
     }
 
     /// Starts a server at the given address, or at a free address if none is given.
-    fn launch(
+    fn start_server(
         &self,
         wanted: ServerRequirements,
         place: usize,
@@ -351,7 +351,7 @@ impl RungServers<'_> {
     ) -> Result<RungServer, Failure> {
         if let Some((compared, process)) = self.services {
             let service = &compared.services[place];
-            let log = compared.log(service);
+            let log = compared.log_path(service);
             let started = service.start(&log, process)?;
             return Ok(RungServer {
                 process: RunningServer::Service(started),
@@ -367,7 +367,8 @@ impl RungServers<'_> {
             let log = format!("openssl-{}", place + 1);
             let log = self.dir.join(log).with_extension("log");
             let command = asked.command(command, &at, set, wanted.secured, &self.dir)?;
-            let (process, address) = openssl::start(command, &log, |c| self.spawn(c))?;
+            let (process, address) =
+                openssl::start(command, &log, |c| self.spawn_on_server_cores(c))?;
             return Ok(RungServer {
                 process: RunningServer::Own(process),
                 address,
@@ -393,7 +394,7 @@ impl RungServers<'_> {
                 command.arg("--tls-client-ca").arg(&set.ca_cert);
             }
         }
-        let started = ServerProcess::start(&mut command, |c| self.spawn(c));
+        let started = ServerProcess::start(&mut command, |c| self.spawn_on_server_cores(c));
         let (process, line) = started
             .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
         let printed: Option<serde_json::Value> = serde_json::from_str(&line).ok();
@@ -414,7 +415,7 @@ impl RungServers<'_> {
         })
     }
 
-    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+    fn spawn_on_server_cores(&self, command: &mut Command) -> io::Result<Child> {
         let mut start = || memory_layout::run_with_fixed_layout(|| command.spawn());
         match self.whose {
             ServerSharing::PerRung => cores::run_on_server_cores(start),

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::host::cores;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_report::quantity::planned_time;
 
 use crate::failure::{Exit, Failure};
 use crate::load::parallel_loads::PROGRESS_INTERVAL;
 use crate::load::process::ProcessContext;
-use crate::proxies::process::{ProcessKind, ProxyProcess, settle};
+use crate::proxies::process::{ManagedProcess, ProcessKind, wait_until_settled};
 use crate::screen::console;
 use crate::screen::progress::ProgressStyle;
 use crate::system::child::ServerProcess;
@@ -31,7 +31,7 @@ pub(crate) struct ServiceComparison {
 
 impl ServiceComparison {
     /// Returns the file that a service's output is appended to.
-    pub(crate) fn log(&self, service: &ServiceCommand) -> PathBuf {
+    pub(crate) fn log_path(&self, service: &ServiceCommand) -> PathBuf {
         let name = service.name.replace(['/', '\\'], "-");
         self.dir.join(format!("serve-{name}.log"))
     }
@@ -50,12 +50,12 @@ pub(crate) struct ServiceCommand {
     /// Maximum time from the start until the service listens.
     pub(crate) start_timeout: Duration,
     /// Properties of the service that earlier starts have found.
-    pub(crate) known: ServiceTraits,
+    pub(crate) known: ServiceProperties,
 }
 
 /// Properties of a service found when it was started, so that later starts need not find them again.
 #[derive(Debug, Default)]
-pub(crate) struct ServiceTraits {
+pub(crate) struct ServiceProperties {
     /// Whether the service uses CPU time even without calls.
     never_rests: AtomicBool,
     /// Whether this user can't see the process that listens.
@@ -78,7 +78,7 @@ impl ServiceCommand {
             .current_dir(&self.folder)
             .env("PORT", self.address.port().to_string())
             .env("ADDRESS", self.address.to_string());
-        let stopped = || process.stop.level() != StopLevel::Run;
+        let stopped = || process.stop.level() != StopUrgency::Run;
         let (name, port) = (&self.name, self.address.port());
         let limit = planned_time(self.start_timeout);
         let mut due = PROGRESS_INTERVAL;
@@ -92,7 +92,7 @@ impl ServiceCommand {
             if waited >= due && process.progress != ProgressStyle::None {
                 due += PROGRESS_INTERVAL;
                 let so_far = planned_time(Duration::from_secs(waited.as_secs()));
-                console::notice(format_args!(
+                console::print_notice(format_args!(
                     "waiting for {name} to listen on port {port}: {so_far} of at most {limit}"
                 ));
             }
@@ -100,7 +100,7 @@ impl ServiceCommand {
         };
         let kind = ProcessKind::Service;
         let started = cores::run_on_server_cores(|| {
-            ProxyProcess::start_with_wait(&mut command, kind, self.address, log, &mut wait)
+            ManagedProcess::start_with_wait(&mut command, kind, self.address, log, &mut wait)
         });
         let process = started.map_err(|e| {
             let help = format!(
@@ -114,18 +114,18 @@ impl ServiceCommand {
                     "nothing is left running",
                 );
             }
-            Failure::error_with_help(format_args!("{name}: {e}"), &help).for_service(name)
+            Failure::error_with_help(format_args!("{name}: {e}"), &help).caused_by_service(name)
         })?;
         let watched = process.find_serving_process(self.address);
         let known = &self.known;
         match watched {
             Some(pid) if !known.never_rests.load(Ordering::Relaxed) => {
-                let rests = settle(pid, stopped);
+                let rests = wait_until_settled(pid, stopped);
                 known.never_rests.store(!rests, Ordering::Relaxed);
             }
             Some(_) => {}
             None if known.is_hidden.swap(true, Ordering::Relaxed) => {}
-            None => console::notice(format_args!(
+            None => console::print_notice(format_args!(
                 "{name}: the process that serves port {port} can't be seen, and its CPU time is not known; give a container the host's network, and run it as this user or this command as root"
             )),
         }
@@ -135,7 +135,7 @@ impl ServiceCommand {
 
 /// A running service.
 pub(super) struct ServiceProcess {
-    process: ProxyProcess,
+    process: ManagedProcess,
     /// Id of the process whose CPU time and memory are measured, with its children; `None` if this user can't see it.
     watched: Option<u32>,
 }

@@ -11,7 +11,7 @@ use plimsoll_model::spec::{
 };
 use plimsoll_protocols::interface::relayed::RelayMode;
 use plimsoll_protocols::registry::RELAYED_PROTOCOLS;
-use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificatePaths, make_certificates};
 
 use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
@@ -56,7 +56,7 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<SidecarChains,
         let end = ProxyTarget::from_rung(rung)?;
         let way = (end.address, rung.route.clone());
         if !sidecars.chains.contains_key(&way) {
-            let started = start_proxy_chain(
+            let started = start_sidecar_chain(
                 way.clone(),
                 rung,
                 set.as_ref(),
@@ -109,10 +109,10 @@ impl SidecarChains {
 
 /// Starts the sidecars of chain `n` in order from the target to the load, because each sidecar needs the address of the
 /// next.
-fn start_proxy_chain(
+fn start_sidecar_chain(
     (end, via): ChainKey,
     rung: &RungSpec,
-    set: Option<&CertificateSet>,
+    set: Option<&CertificatePaths>,
     dir: &Path,
     n: usize,
 ) -> Result<Vec<SidecarProcess>, Failure> {
@@ -211,7 +211,7 @@ impl ProxyTarget {
         let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
             .iter()
-            .find_map(Address::tcp)
+            .find_map(Address::tcp_address)
             .ok_or_else(|| {
                 wrong("it is a Unix socket, which has no port: give HOST:PORT".to_owned())
             })?;

@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use plimsoll_engine::Clock;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::Plan;
 use plimsoll_model::comparisons::ladder::throughput::{is_round_measured, parts_per_slice};
 use plimsoll_model::comparisons::ladder::{self, ExtraMeasurement};
 use plimsoll_model::formats::units::Period;
 use plimsoll_model::spec::{RungSpec, Spec};
 
-use super::testbed::RunningServers;
+use super::testbed::ServersInUse;
 use super::{LadderRun, SliceId};
 use crate::failure::Failure;
 use crate::load::execution::{self, LoadRunner};
@@ -35,7 +35,7 @@ pub(super) struct SliceRounds {
 
 impl SliceRounds {
     /// Returns whether the loads make a new connection for every call.
-    pub(super) fn makes_connections(&self) -> bool {
+    pub(super) fn connects_for_every_call(&self) -> bool {
         matches!(
             self.part,
             Some(ExtraMeasurement::Connections | ExtraMeasurement::Resumed)
@@ -46,7 +46,7 @@ impl SliceRounds {
 /// Divides the slices of a sweep into shorter slices, and returns the number of rounds of each rung. The slices of a
 /// rung are not divided if its load is an open loop, if it has objectives or a precision (which need many calls), or if
 /// its files are large or of unknown size.
-pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
+pub(super) fn divide_slices(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
     let links = rungs.len();
     let mut divide = |rung: &mut RungSpec| {
         let size = rung.spec.fetched_file().and_then(|(_, size)| size);
@@ -82,7 +82,7 @@ impl LadderRun<'_> {
             .part
             .map_or_else(String::new, |part| format!("{}, ", part.name()));
         if let Some(part) = all.part {
-            series.notice(format_args!("{}: {rounds} rounds", part.words()));
+            series.print_notice(format_args!("{}: {rounds} rounds", part.words()));
         }
         let remaining = RemainingTime::start(u32::try_from(rounds).unwrap_or(u32::MAX));
         let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
@@ -90,12 +90,12 @@ impl LadderRun<'_> {
             let shifted = |rung: usize| (round + rung) % rounds;
             order.retain(|rung| is_round_measured(shifted(*rung), all.rounds[*rung], rounds));
             let slices = order.len();
-            let left = remaining.after(u32::try_from(round).unwrap_or(u32::MAX));
+            let left = remaining.estimate_after(u32::try_from(round).unwrap_or(u32::MAX));
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
                 let company = match all.part {
-                    None | Some(ExtraMeasurement::Memory) => RunningServers::OnlyThis,
-                    Some(_) => RunningServers::All,
+                    None | Some(ExtraMeasurement::Memory) => ServersInUse::OnlyThis,
+                    Some(_) => ServersInUse::All,
                 };
                 if self.testbed.proxies_mut().is_down(rung) {
                     continue;
@@ -132,7 +132,7 @@ impl LadderRun<'_> {
                     }
                     Some(team) => team.run_load(SliceId { rung }, job),
                 };
-                if process.stop.level() != StopLevel::Run {
+                if process.stop.level() != StopUrgency::Run {
                     self.record.interrupted = true;
                     return Ok(());
                 }
@@ -143,10 +143,10 @@ impl LadderRun<'_> {
                 let run = run?;
                 // Rungs that are compared with each other have one slice in every round, so their k-th slices belong to
                 // the same round.
-                let mut slice = self.slice(plan, &run, name);
+                let mut slice = self.slice_result(plan, &run, name);
                 self.testbed
                     .add_server_and_proxy_usage(rung, &before, &run, &mut slice);
-                self.record_connections(rung, plan, &run);
+                self.record_connection_times(rung, plan, &run);
                 let measured = &mut self.record.rungs[rung];
                 match all.part {
                     None => measured.slices.push(slice),
@@ -155,17 +155,17 @@ impl LadderRun<'_> {
                 self.save_record()?;
             }
             let done = round + 1;
-            let left = remaining.after(u32::try_from(done).unwrap_or(u32::MAX));
+            let left = remaining.estimate_after(u32::try_from(done).unwrap_or(u32::MAX));
             let elapsed = Duration::from_nanos(clock.now().0);
             match all.part {
                 None => {
                     let so_far = self.progress_suffix();
-                    series.notice(format_args!("round {done} of {rounds}{left}{so_far}"));
+                    series.print_notice(format_args!("round {done} of {rounds}{left}{so_far}"));
                 }
                 // Rounds of extra measurements are short, so print progress at most once per `PROGRESS_INTERVAL`.
                 Some(_) if elapsed >= due && done < rounds => {
                     due = elapsed + PROGRESS_INTERVAL;
-                    series.notice(format_args!("{of_part}round {done} of {rounds}{left}"));
+                    series.print_notice(format_args!("{of_part}round {done} of {rounds}{left}"));
                 }
                 Some(_) => {}
             }

@@ -24,7 +24,7 @@ pub(super) struct Testbed<'a> {
 
 /// Which servers are running during a measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum RunningServers {
+pub(super) enum ServersInUse {
     /// Only the server of the measured rung is in use, so it may be restarted.
     OnlyThis,
     All,
@@ -67,16 +67,16 @@ impl<'a> Testbed<'a> {
         &mut self,
         rung: usize,
         plan: &mut Plan,
-        company: RunningServers,
+        company: ServersInUse,
     ) -> Result<UsageBaseline, Failure> {
         let is_many = plan.load.connections >= MIN_CONNECTIONS_FOR_MEMORY;
         let fresh = match company {
-            RunningServers::OnlyThis if is_many => self.servers.restart(rung)?,
+            ServersInUse::OnlyThis if is_many => self.servers.restart(rung)?,
             _ => None,
         };
         match self.servers.pid(rung) {
             Some(pid) => plan.watch = WatchedProcess::Pid(pid),
-            None if self.servers.are_services() => plan.watch = WatchedProcess::Nothing,
+            None if self.servers.are_user_services() => plan.watch = WatchedProcess::Nothing,
             None => {}
         }
         if let Some(profile) = &mut plan.profile {
@@ -109,7 +109,7 @@ impl<'a> Testbed<'a> {
 
     /// Returns the proxies with their versions, by rung.
     pub(super) fn proxy_descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
-        self.proxies.descriptions()
+        self.proxies.proxy_descriptions()
     }
 
     /// Returns the proxies, so that callers can check which of them have exited or are down.
@@ -119,7 +119,7 @@ impl<'a> Testbed<'a> {
 
     /// Returns whether the rungs' servers are the user's own services.
     pub(super) fn compares_services(&self) -> bool {
-        self.servers.are_services()
+        self.servers.are_user_services()
     }
 
     /// Returns whether the ladder started the servers of all `rungs` rungs. If so, calls can't reach another rung's
@@ -148,7 +148,7 @@ impl<'a> Testbed<'a> {
         }
         let total = &run.summary.total;
         let open = total.connections_open_max;
-        if self.servers.are_services() {
+        if self.servers.are_user_services() {
             slice.server_rss_bytes_max = total.server.map(|server| server.rss_bytes_max);
         }
         if let (Some(before), Some(server)) = (before.server_rss, total.server)

@@ -22,7 +22,7 @@ const JOB_POLL_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_FAILED_POLLS: u32 = 30;
 
 /// The option of `kubectl logs` that shows only the last lines of a failed pod's log.
-pub(crate) const LAST_LINES: &str = "--tail=20";
+pub(crate) const LAST_LINES_OPTION: &str = "--tail=20";
 
 /// The Kubernetes job whose pods are the shards of a run.
 pub(crate) struct KubernetesJob<'a> {
@@ -45,13 +45,13 @@ pub(crate) struct JobOutcome {
 
 impl JobOutcome {
     /// Returns the exit code of shard 0, which is the exit code of the whole run; `None` if shard 0 has not ended.
-    pub(crate) fn exit(&self) -> Option<u8> {
+    pub(crate) fn exit_code(&self) -> Option<u8> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
         first.2.and_then(|code| u8::try_from(code).ok())
     }
 
     /// Returns the name of shard 0's pod.
-    pub(crate) fn first(&self) -> Option<&str> {
+    pub(crate) fn first_pod(&self) -> Option<&str> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
         Some(&first.1)
     }
@@ -70,14 +70,14 @@ impl JobOutcome {
                             && c["status"] == "True"
                     });
                 }
-                Some("Pod") => outcome.add(item),
+                Some("Pod") => outcome.add_pod(item),
                 _ => {}
             }
         }
         Ok(outcome)
     }
 
-    fn add(&mut self, pod: &Value) {
+    fn add_pod(&mut self, pod: &Value) {
         let index = &pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"];
         let shard = index.as_str().and_then(|index| index.parse().ok());
         let (Some(shard), Some(name)) = (shard, pod["metadata"]["name"].as_str()) else {
@@ -107,7 +107,7 @@ impl JobOutcome {
 
 impl KubernetesJob<'_> {
     /// Runs `kubectl` with these arguments and `input` on its standard input; returns its output.
-    fn kubectl(&self, words: &[&str], input: &str) -> Result<String, Failure> {
+    fn run_kubectl(&self, words: &[&str], input: &str) -> Result<String, Failure> {
         let mut command = Command::new("kubectl");
         if let Some(namespace) = self.namespace {
             command.args(["--namespace", namespace]);
@@ -136,8 +136,8 @@ impl KubernetesJob<'_> {
     /// # Errors
     /// When `kubectl` is not installed, or the cluster rejects the manifests.
     pub(crate) fn apply(&self, objects: &str) -> Result<(), Failure> {
-        let printed = self.kubectl(&["apply", "-f", "-"], objects)?;
-        printed.lines().for_each(console::confirmation);
+        let printed = self.run_kubectl(&["apply", "-f", "-"], objects)?;
+        printed.lines().for_each(console::print_confirmation);
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl KubernetesJob<'_> {
         let (mut failed, mut running) = (0, usize::MAX);
         let mut reported = BTreeSet::new();
         loop {
-            let found = self.kubectl(&words, "").and_then(|printed| {
+            let found = self.run_kubectl(&words, "").and_then(|printed| {
                 let unread = |e| Failure::error(format_args!("kubectl get: {e}"));
                 JobOutcome::read(printed.as_bytes()).map_err(unread)
             });
@@ -163,13 +163,13 @@ impl KubernetesJob<'_> {
                     failed = 0;
                     if outcome.running != running && !outcome.is_over {
                         running = outcome.running;
-                        console::confirmation(format_args!(
+                        console::print_confirmation(format_args!(
                             "{running} of {} pods run",
                             self.shards
                         ));
                     }
                     for problem in outcome.problems.difference(&reported.clone()) {
-                        console::notice(problem);
+                        console::print_notice(problem);
                         reported.insert(problem.clone());
                     }
                     if outcome.is_over {
@@ -188,12 +188,12 @@ impl KubernetesJob<'_> {
         }
     }
 
-    /// Returns the pod's log. `options` are passed to `kubectl logs`, such as [`LAST_LINES`].
+    /// Returns the pod's log. `options` are passed to `kubectl logs`, such as [`LAST_LINES_OPTION`].
     ///
     /// # Errors
     /// When the cluster does not answer.
-    pub(crate) fn log(&self, pod: &str, options: &[&str]) -> Result<String, Failure> {
-        self.kubectl(&[&["logs", pod], options].concat(), "")
+    pub(crate) fn pod_log(&self, pod: &str, options: &[&str]) -> Result<String, Failure> {
+        self.run_kubectl(&[&["logs", pod], options].concat(), "")
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
             job(json!([{"type": "Suspended", "status": "True"}])),
         ]);
         assert!(!under_way.is_over);
-        assert_eq!((under_way.running, under_way.exit()), (1, None));
+        assert_eq!((under_way.running, under_way.exit_code()), (1, None));
         assert_eq!(
             under_way.problems,
             BTreeSet::from(["ErrImagePull: no image".to_owned()])
@@ -242,7 +242,10 @@ mod tests {
             pod(0, json!({"terminated": {"exitCode": 99}})),
         ]);
         assert!(over.is_over);
-        assert_eq!((over.exit(), over.first()), (Some(99), Some("p-0")));
+        assert_eq!(
+            (over.exit_code(), over.first_pod()),
+            (Some(99), Some("p-0"))
+        );
         assert!(JobOutcome::read(b"{}").is_err());
     }
 }

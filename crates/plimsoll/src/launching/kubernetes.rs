@@ -82,8 +82,8 @@ impl KubernetesManifests<'_> {
     /// When a file that the plan names can't be read or is outside the current directory, or when the files together
     /// exceed the size limit of an object.
     pub(crate) fn yaml(&self) -> Result<String, Failure> {
-        let (plan, data) = self.data()?;
-        let secret = read(self.load.spec.tls_files())?;
+        let (plan, data) = self.collect_files()?;
+        let secret = read_pod_files(self.load.spec.tls_files())?;
         let name = self.name();
         let mut documents = vec![self.config_map(&name, &data)?];
         if !secret.is_empty() {
@@ -98,7 +98,7 @@ impl KubernetesManifests<'_> {
         documents.push(self.job(&name, &plan, &data, &secret));
         Ok(format!(
             "{}{}",
-            self.heading(&name),
+            self.header_comment(&name),
             documents.join("---\n")
         ))
     }
@@ -110,7 +110,7 @@ impl KubernetesManifests<'_> {
         format!("plimsoll-{}", id.trim_end_matches('-'))
     }
 
-    fn url(&self) -> String {
+    fn rendezvous_url(&self) -> String {
         match self.rendezvous {
             PodRendezvous::Url(url) => url.to_owned(),
             PodRendezvous::Claim(_) => format!("file://{RENDEZVOUS_DIR}"),
@@ -125,7 +125,7 @@ impl KubernetesManifests<'_> {
         }
     }
 
-    fn heading(&self, name: &str) -> String {
+    fn header_comment(&self, name: &str) -> String {
         let space = self.pods.namespace.iter();
         let space: String = space.map(|space| format!(" -n {space}")).collect();
         let result = match self.rendezvous {
@@ -148,8 +148,8 @@ impl KubernetesManifests<'_> {
     }
 
     /// Returns the plan's path in the pods, and all files including the plan.
-    fn data(&self) -> Result<(String, PodFiles), Failure> {
-        let mut files = read(self.load.spec.data_files())?;
+    fn collect_files(&self) -> Result<(String, PodFiles), Failure> {
+        let mut files = read_pod_files(self.load.spec.data_files())?;
         if let Some(folder) = registry::local_folder(&self.load.spec.call) {
             return Err(Failure::usage(
                 format_args!("{}: a folder can't be passed to pods", folder.key),
@@ -170,7 +170,7 @@ impl KubernetesManifests<'_> {
     fn metadata(&self, name: &str) -> String {
         let mut text = format!("metadata:\n  name: {name}\n");
         if let Some(space) = &self.pods.namespace {
-            let _ = writeln!(text, "  namespace: {}", json(space));
+            let _ = writeln!(text, "  namespace: {}", json_string(space));
         }
         let _ = writeln!(
             text,
@@ -183,14 +183,14 @@ impl KubernetesManifests<'_> {
     fn config_map(&self, name: &str, files: &PodFiles) -> Result<String, Failure> {
         let (mut texts, mut others) = (String::new(), String::new());
         for (index, (path, content)) in files.iter().enumerate() {
-            let key = key(index, path);
-            let _ = match block(content) {
+            let key = config_map_key(index, path);
+            let _ = match block_scalar(content) {
                 Some(block) => writeln!(texts, "  {key}: {block}"),
                 None => writeln!(others, "  {key}: {}", STANDARD.encode(content)),
             };
         }
-        check_length("data files", texts.len() + others.len())?;
-        let mut text = self.immutable("ConfigMap", name);
+        check_object_size("data files", texts.len() + others.len())?;
+        let mut text = self.immutable_object("ConfigMap", name);
         for (section, entries) in [("data", texts), ("binaryData", others)] {
             if !entries.is_empty() {
                 let _ = write!(text, "{section}:\n{entries}");
@@ -199,7 +199,7 @@ impl KubernetesManifests<'_> {
         Ok(text)
     }
 
-    fn immutable(&self, kind: &str, name: &str) -> String {
+    fn immutable_object(&self, kind: &str, name: &str) -> String {
         let metadata = self.metadata(name);
         format!("apiVersion: v1\nkind: {kind}\n{metadata}immutable: true\n")
     }
@@ -207,11 +207,11 @@ impl KubernetesManifests<'_> {
     fn secret(&self, name: &str, files: &PodFiles) -> Result<String, Failure> {
         let mut entries = String::new();
         for (index, (path, content)) in files.iter().enumerate() {
-            let (key, content) = (key(index, path), STANDARD.encode(content));
+            let (key, content) = (config_map_key(index, path), STANDARD.encode(content));
             let _ = writeln!(entries, "  {key}: {content}");
         }
-        check_length("certificates and keys", entries.len())?;
-        let object = self.immutable("Secret", &format!("{name}-tls"));
+        check_object_size("certificates and keys", entries.len())?;
+        let object = self.immutable_object("Secret", &format!("{name}-tls"));
         Ok(format!("{object}type: Opaque\ndata:\n{entries}"))
     }
 
@@ -225,10 +225,10 @@ impl KubernetesManifests<'_> {
             defaultMode: 288
             sources:
 {}",
-            source("configMap", name, data)
+            volume_source("configMap", name, data)
         );
         if !secret.is_empty() {
-            text += &source("secret", &format!("{name}-tls"), secret);
+            text += &volume_source("secret", &format!("{name}-tls"), secret);
         }
         text += "        - name: runs\n          emptyDir: {}\n";
         let PodRendezvous::Claim(claim) = self.rendezvous else {
@@ -237,7 +237,7 @@ impl KubernetesManifests<'_> {
         let _ = write!(
             text,
             "        - name: rendezvous\n          persistentVolumeClaim:\n            claimName: {}\n",
-            json(claim)
+            json_string(claim)
         );
         let mount =
             format!("            - name: rendezvous\n              mountPath: {RENDEZVOUS_DIR}\n");
@@ -251,7 +251,7 @@ impl KubernetesManifests<'_> {
             if text.is_empty() {
                 text += "          envFrom:\n";
             }
-            let name = json(secret);
+            let name = json_string(secret);
             let _ = write!(
                 text,
                 "            - secretRef:\n                name: {name}\n"
@@ -262,7 +262,7 @@ impl KubernetesManifests<'_> {
 
     fn job(&self, name: &str, plan: &str, data: &PodFiles, secret: &PodFiles) -> String {
         let shards = self.shards.to_string();
-        let (url, out) = (self.url(), self.run_directory());
+        let (url, out) = (self.rendezvous_url(), self.run_directory());
         let flags = [
             ("--rendezvous", &*url),
             ("--run-id", self.run_id),
@@ -272,12 +272,12 @@ impl KubernetesManifests<'_> {
         let flags = flags.into_iter().flat_map(|(flag, value)| [flag, value]);
         let words = ["run", plan].into_iter().chain(flags);
         let arguments: String = words
-            .map(|word| format!("            - {}\n", json(word)))
+            .map(|word| format!("            - {}\n", json_string(word)))
             .collect();
         let variables = self.secret_references();
         let (mount, volumes) = self.volumes(name, data, secret);
         let account = self.pods.service_account.as_deref();
-        let account = account.map_or_else(|| name.to_owned(), json);
+        let account = account.map_or_else(|| name.to_owned(), json_string);
         format!(
             "apiVersion: batch/v1
 kind: Job
@@ -342,15 +342,15 @@ kind: Job
               mountPath: /tmp
 {mount}{volumes}",
             metadata = self.metadata(name),
-            image = json(&self.pods.image),
-            cpu = json(&self.pods.cpu),
-            memory = json(&self.pods.memory),
+            image = json_string(&self.pods.image),
+            cpu = json_string(&self.pods.cpu),
+            memory = json_string(&self.pods.memory),
         )
     }
 }
 
 /// Reads files, each given with the plan key that names it; returns their contents by path in the pods.
-fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
+fn read_pod_files(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
     let mut files = PodFiles::new();
     for (key, path) in named {
         let place = relative_path(&path).ok_or_else(|| {
@@ -359,7 +359,7 @@ fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
                 "pods have the plan's files in their working directory, under the same relative paths: put the file under the current directory, and give its relative path",
             )
         })?;
-        files.insert(place, failure::read(&key, &path)?);
+        files.insert(place, failure::read_named_file(&key, &path)?);
     }
     Ok(files)
 }
@@ -377,7 +377,7 @@ fn relative_path(path: &Path) -> Option<String> {
     (!words.is_empty() && words != ["-"]).then(|| words.join("/"))
 }
 
-fn check_length(what: &str, length: usize) -> Result<(), Failure> {
+fn check_object_size(what: &str, length: usize) -> Result<(), Failure> {
     if length <= MAX_OBJECT_BYTES {
         return Ok(());
     }
@@ -390,7 +390,7 @@ fn check_length(what: &str, length: usize) -> Result<(), Failure> {
 }
 
 /// Returns a valid ConfigMap key: letters, digits, `-`, `_` and `.`.
-fn key(index: usize, path: &str) -> String {
+fn config_map_key(index: usize, path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name = name.chars().map(|c| if legal(c) { c } else { '_' });
@@ -398,7 +398,7 @@ fn key(index: usize, path: &str) -> String {
 }
 
 /// Returns the source of a projected volume that mounts the files of a ConfigMap or Secret.
-fn source(kind: &str, name: &str, files: &PodFiles) -> String {
+fn volume_source(kind: &str, name: &str, files: &PodFiles) -> String {
     let mut text = format!(
         "              - {kind}:\n                  name: {name}\n                  items:\n"
     );
@@ -406,20 +406,20 @@ fn source(kind: &str, name: &str, files: &PodFiles) -> String {
         let _ = writeln!(
             text,
             "                    - {{key: {}, path: {}}}",
-            key(index, path),
-            json(path)
+            config_map_key(index, path),
+            json_string(path)
         );
     }
     text
 }
 
-fn json(text: &str) -> String {
+fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// Formats text as a YAML literal block scalar (YAML 1.2 §8.1.2) for a key that is indented by two spaces; `None` if
 /// YAML would not keep the text unchanged.
-fn block(content: &[u8]) -> Option<String> {
+fn block_scalar(content: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(content).ok()?;
     let kept = |c: char| matches!(c, '\n' | '\t' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}');
     // Exclude U+2028 and U+2029, which are line breaks in YAML 1.1.
@@ -450,12 +450,15 @@ mod tests {
 
     #[test]
     fn text_becomes_yaml_block_when_lossless() {
-        assert_eq!(block(b"a\n\n b\n").as_deref(), Some("|2+\n    a\n\n     b"));
-        assert_eq!(block(b"a").as_deref(), Some("|2-\n    a"));
-        assert_eq!(block(b"a\n\n").as_deref(), Some("|2+\n    a\n"));
-        assert_eq!(block(b"").as_deref(), Some("\"\""));
+        assert_eq!(
+            block_scalar(b"a\n\n b\n").as_deref(),
+            Some("|2+\n    a\n\n     b")
+        );
+        assert_eq!(block_scalar(b"a").as_deref(), Some("|2-\n    a"));
+        assert_eq!(block_scalar(b"a\n\n").as_deref(), Some("|2+\n    a\n"));
+        assert_eq!(block_scalar(b"").as_deref(), Some("\"\""));
         for other in [&b"a\r\n"[..], b"\x00", b"\xff", "\u{feff}a".as_bytes()] {
-            assert_eq!(block(other), None);
+            assert_eq!(block_scalar(other), None);
         }
     }
 
@@ -468,6 +471,6 @@ mod tests {
         for other in ["/a", "../a", "a/../b", "-", "."] {
             assert_eq!(relative_path(Path::new(other)), None, "{other}");
         }
-        assert_eq!(key(3, "a b/c d.toml"), "3-c_d.toml");
+        assert_eq!(config_map_key(3, "a b/c d.toml"), "3-c_d.toml");
     }
 }

@@ -9,13 +9,14 @@ use super::LaunchPlan;
 
 /// Flags that describe the job.
 #[derive(Debug, Args)]
-pub(crate) struct ScriptFlags {
+pub(crate) struct BatchScriptFlags {
     /// Number of shards, each a task of the job.
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
 
-    /// Where the shards exchange data [default: the folder rendezvous where the job is submitted].
+    /// Where the shards exchange data [default: the folder "rendezvous" in the directory from which the job is
+    /// submitted].
     #[arg(long, value_name = "URL")]
     rendezvous: Option<String>,
 
@@ -52,9 +53,9 @@ fn parse_unquoted(text: &str) -> Result<String, String> {
     }
 }
 
-impl ScriptFlags {
+impl BatchScriptFlags {
     /// Returns the batch script for `sbatch`.
-    pub(crate) fn text(&self, load: &LaunchPlan) -> String {
+    pub(crate) fn batch_script(&self, load: &LaunchPlan) -> String {
         let name = &load.name;
         let mut text = format!(
             "#!/bin/bash\n\
@@ -71,11 +72,11 @@ impl ScriptFlags {
         }
         let rendezvous = self.rendezvous.as_deref().map_or_else(
             || "\"file://${SLURM_SUBMIT_DIR:-$PWD}/rendezvous\"".to_owned(),
-            quoted,
+            quote_for_shell,
         );
         let (program, plan) = (
-            quoted(&self.program.to_string_lossy()),
-            quoted(&load.path.to_string_lossy()),
+            quote_for_shell(&self.program.to_string_lossy()),
+            quote_for_shell(&load.path.to_string_lossy()),
         );
         let _ = write!(
             text,
@@ -93,6 +94,6 @@ impl ScriptFlags {
 }
 
 /// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
+fn quote_for_shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -15,7 +15,7 @@ pub(crate) fn connect_failure_advice(
     let (plain, secured) = schemes_for_url(url);
     let socket = is_unix_socket(url);
     let rest = if socket { "+unix:" } else { "://" };
-    let text = of_protocol.unwrap_or_else(|| template(outcome, socket));
+    let text = of_protocol.unwrap_or_else(|| advice_template(outcome, socket));
     let text = text
         .replace("{plain}", &format!("{plain}{rest}"))
         .replace("{secured}", &format!("{secured}{rest}"));
@@ -23,7 +23,7 @@ pub(crate) fn connect_failure_advice(
 }
 
 /// Returns the advice, with placeholders for URL schemes (`{plain}`) and for the flags of plan keys (`{tls.ca}`).
-fn template(outcome: Outcome, socket: bool) -> &'static str {
+fn advice_template(outcome: Outcome, socket: bool) -> &'static str {
     match outcome {
         Outcome::ConnectRefused | Outcome::ConnectFailed if socket => {
             "is the server running, and is the path right?"
@@ -93,10 +93,10 @@ mod tests {
 
     /// Returns a plan with this target and call.
     fn plan(target: &str, call: &str) -> Plan {
-        registry::register();
+        registry::register_protocols();
         let load = "[load]\nclients = 1\ncalls = 1\n";
         let spec = spec::read(&format!("target = \"{target}\"\n{call}\n{load}"));
-        planning::plan(
+        planning::resolve_plan(
             &spec.expect("a plan"),
             &Environment::default(),
             &PlanSource::Flags,
@@ -189,7 +189,7 @@ mod tests {
             let of_protocols = plans
                 .iter()
                 .map(|plan| registry::connect_advice(plan, outcome));
-            let of_all = [false, true].map(|socket| template(outcome, socket));
+            let of_all = [false, true].map(|socket| advice_template(outcome, socket));
             for text in of_protocols.flatten().chain(of_all) {
                 let text = text.replace("{plain}", "").replace("{secured}", "");
                 for sub in command.get_subcommands() {

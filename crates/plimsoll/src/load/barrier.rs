@@ -3,12 +3,12 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_engine::worker::{ConnectSummary, StopLevel};
+use plimsoll_engine::worker::{ConnectSummary, StopUrgency};
 use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Shard};
 
-use crate::load::protocols::{PreparedLoad, initial_connections};
+use crate::load::protocols::{PreparedLoad, initial_connection_count};
 
 /// How often a waiting load checks for a stop request.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -44,13 +44,13 @@ impl StartBarrier {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, BarrierState> {
+    fn lock_state(&self) -> MutexGuard<'_, BarrierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Aborts the start of all loads because one of them can't start.
     pub(crate) fn abort(&self) {
-        self.state().is_aborted = true;
+        self.lock_state().is_aborted = true;
         self.changed.notify_all();
     }
 
@@ -65,7 +65,7 @@ impl StartBarrier {
         stop: &StopFlag,
         observe: &mut dyn FnMut(Observation<'_>),
     ) -> Result<RunCompletion, EngineError> {
-        let wanted = initial_connections(plan);
+        let wanted = initial_connection_count(plan);
         let mut problem = None;
         let mut start = |established: &ConnectSummary, _workers| match established
             .require_any(&plan.target.url, wanted)
@@ -89,14 +89,14 @@ impl StartBarrier {
     }
 
     fn wait_for_start(&self, stop: &StopFlag) -> Option<Time> {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {
             state.start = Some(self.clock.now() + START_LEAD_TIME);
             self.changed.notify_all();
         }
         loop {
-            if state.start.is_some() || state.is_aborted || stop.level() != StopLevel::Run {
+            if state.start.is_some() || state.is_aborted || stop.level() != StopUrgency::Run {
                 return state.start.filter(|_| !state.is_aborted);
             }
             let waited = self.changed.wait_timeout(state, STOP_POLL_INTERVAL);

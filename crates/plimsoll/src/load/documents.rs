@@ -1,4 +1,5 @@
-//! Writes documents of a run directory for other programs when a command ends, or later with `report`.
+//! Writes the results of a run directory as documents (JSON, JUnit, Markdown, HTML): when a command ends, or later with
+//! the command `report`.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -67,11 +68,11 @@ impl JsonFlag {
     ///
     /// # Errors
     /// When stdout can't be written to.
-    pub(crate) fn result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
+    pub(crate) fn print_result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
         if self.json {
-            console::result(format_args!("{document}\n"))
+            console::print_result(format_args!("{document}\n"))
         } else {
-            console::result(format_args!("{text}\n"))
+            console::print_result(format_args!("{text}\n"))
         }
     }
 }
@@ -85,7 +86,8 @@ pub(crate) enum StdoutContent {
     Document,
 }
 
-/// Directories of runs, lanes, searches and ladders that a command has created, without runs of a search or ladder.
+/// Directories of runs, lanes, searches and ladders that a command has created. Runs inside a search or ladder are not
+/// included.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputDirs(Arc<Mutex<Vec<PathBuf>>>);
 
@@ -123,7 +125,7 @@ pub(crate) fn write_latest_file(dir: &Path) {
         line.push("\n");
         let latest = folder.join(LATEST_FILE);
         if let Err(e) = output::write(&latest, line.as_encoded_bytes()) {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "can't write {}: {e}: this run is {}",
                 latest.display(),
                 dir.display()
@@ -140,7 +142,7 @@ pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
     let short = (typed == Path::new(LATEST_FILE)).then(|| Path::new("runs").join(LATEST_FILE));
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
-        let name = input::entry_to_string(&file, MAX_LATEST_BYTES).ok()?;
+        let name = input::untrusted_file_to_string(&file, MAX_LATEST_BYTES).ok()?;
         // Use only the last component of the name, so that the result is always in the same folder.
         let name = Path::new(name.trim()).file_name()?;
         Some(file.with_file_name(name))
@@ -150,7 +152,7 @@ pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
 
 impl DocumentFlags {
     pub(crate) fn stdout_content(&self) -> StdoutContent {
-        if self.json || self.files().any(|(_, file)| is_stdout(file)) {
+        if self.json || self.requested_files().any(|(_, file)| is_stdout(file)) {
             StdoutContent::Document
         } else {
             StdoutContent::Tables
@@ -158,7 +160,7 @@ impl DocumentFlags {
     }
 
     /// Returns the flags that request a document file, each with its file.
-    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+    fn requested_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [
             ("--junit", self.junit.as_deref()),
             ("--markdown", self.markdown.as_deref()),
@@ -176,7 +178,7 @@ impl DocumentFlags {
     /// When two documents would be mixed on stdout, or a file can't be created.
     pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
         let json = self.json.then(|| "--json".to_owned());
-        let files = self.files().filter(|(_, file)| is_stdout(file));
+        let files = self.requested_files().filter(|(_, file)| is_stdout(file));
         let files = files.map(|(flag, _)| format!("{flag} -"));
         let to_stdout: Vec<String> = json.into_iter().chain(files).collect();
         if let [first, second, ..] = &to_stdout[..] {
@@ -186,7 +188,7 @@ impl DocumentFlags {
             ));
         }
         self.spans.check(environment)?;
-        for (flag, file) in self.files().filter(|(_, file)| !is_stdout(file)) {
+        for (flag, file) in self.requested_files().filter(|(_, file)| !is_stdout(file)) {
             let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
             if folder.is_some_and(|folder| !folder.is_dir()) {
                 return Err(Failure::usage(
@@ -206,19 +208,21 @@ impl DocumentFlags {
 
     /// Returns the paths that the pull request comment gives for details: the directories and the other documents.
     fn result_paths(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
-        let others = self.files().filter(|(flag, _)| *flag != "--comment");
+        let others = self
+            .requested_files()
+            .filter(|(flag, _)| *flag != "--comment");
         let others = others.filter(|(_, file)| !is_stdout(file));
         let others = others.map(|(_, file)| file.to_owned());
         dirs.iter().cloned().chain(others).collect()
     }
 
     /// Returns whether any document file is requested.
-    pub(crate) fn writes_any(&self) -> bool {
-        self.files().next().is_some()
+    pub(crate) fn writes_any_file(&self) -> bool {
+        self.requested_files().next().is_some()
     }
 
     /// Returns whether a requested document shows response times.
-    pub(crate) fn shows_times(&self) -> bool {
+    pub(crate) fn shows_response_times(&self) -> bool {
         self.json || self.markdown.is_some() || self.html.is_some()
     }
 
@@ -233,17 +237,17 @@ impl DocumentFlags {
         dirs: &[PathBuf],
         overhead_over: Option<Duration>,
     ) -> Result<bool, Failure> {
-        for (flag, file) in self.files() {
+        for (flag, file) in self.requested_files() {
             let text = match flag {
                 "--junit" => contents.junit(),
                 "--markdown" => contents.markdown(overhead_over),
-                "--comment" => contents.comment(&self.result_paths(dirs)),
-                SPANS_FLAG => spans::lines(contents.single_runs(flag)?),
-                _ => page(dirs, overhead_over)?,
+                "--comment" => contents.pull_request_comment(&self.result_paths(dirs)),
+                SPANS_FLAG => spans::otlp_lines(contents.require_runs(flag)?),
+                _ => html_page(dirs, overhead_over)?,
             };
             write_text(flag, file, text)?;
         }
-        Ok(self.writes_any())
+        Ok(self.writes_any_file())
     }
 
     /// Writes the document files of the directories that a command has created, prints the JSON, and appends to the
@@ -251,7 +255,7 @@ impl DocumentFlags {
     ///
     /// # Errors
     /// Returns the errors of [`DocumentFlags::write`].
-    pub(crate) fn deliver(
+    pub(crate) fn write_all_documents(
         &self,
         made: &OutputDirs,
         environment: &Environment,
@@ -259,28 +263,28 @@ impl DocumentFlags {
         let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY_VARIABLE);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
-        let asked = self.json || self.writes_any() || self.spans.collector().is_some();
+        let asked = self.json || self.writes_any_file() || self.spans.collector_url().is_some();
         if dirs.is_empty() || summary.is_none() && !asked {
             return Ok(());
         }
-        let contents = ReportContents::of(&dirs)?;
+        let contents = ReportContents::from_dirs(&dirs)?;
         if self.json {
             contents.print_json(None)?;
         }
         self.write(&contents, &dirs, None)?;
         // A failure to export spans does not change the exit code.
-        if self.spans.collector().is_some()
+        if self.spans.collector_url().is_some()
             && let Err(refused) = contents
-                .single_runs(SPANS_FLAG)
+                .require_runs(SPANS_FLAG)
                 .and_then(|runs| self.spans.post(runs, environment))
         {
-            console::notice(refused);
+            console::print_notice(refused);
         }
         // The measurement itself succeeded, so failing to write the job summary is not an error.
         if let Some(file) = summary
             && let Err(e) = append(Path::new(&file), &contents.markdown(None))
         {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "{JOB_SUMMARY_VARIABLE}: can't append to {file}: {e}"
             ));
         }
@@ -315,7 +319,7 @@ impl ReportContents {
     ///
     /// # Errors
     /// When a directory can't be read, or a search or ladder is given together with other directories.
-    pub(crate) fn of(dirs: &[PathBuf]) -> Result<ReportContents, Failure> {
+    pub(crate) fn from_dirs(dirs: &[PathBuf]) -> Result<ReportContents, Failure> {
         let dirs: Vec<PathBuf> = dirs.iter().map(|dir| resolve_latest(dir)).collect();
         let is_alone = dirs.len() == 1;
         for dir in &dirs {
@@ -344,12 +348,12 @@ impl ReportContents {
         let mut runs = Vec::new();
         for dir in dirs {
             if !LanesRecord::exists_in(&dir) {
-                runs.push(load(&dir)?);
+                runs.push(load_run(&dir)?);
                 continue;
             }
             let record = LanesRecord::load(&dir)?;
             for lane in record.run_dirs(&dir)? {
-                runs.push(load(&lane)?);
+                runs.push(load_run(&lane)?);
             }
             if is_alone {
                 return Ok(ReportContents::Lanes(record, runs));
@@ -370,7 +374,7 @@ impl ReportContents {
     ///
     /// # Errors
     /// When the contents are a search or a ladder; the error names `flag`.
-    pub(crate) fn single_runs(&self, flag: &str) -> Result<&[Run], Failure> {
+    pub(crate) fn require_runs(&self, flag: &str) -> Result<&[Run], Failure> {
         self.runs().ok_or_else(|| {
             Failure::usage(
                 format_args!("{flag}: a search or a ladder has several runs"),
@@ -381,23 +385,25 @@ impl ReportContents {
 
     fn junit(&self) -> String {
         match self {
-            ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => junit::render(runs),
-            ReportContents::Search(_, record) => junit::search(record),
-            ReportContents::Ladder(_, record) => junit::ladder(record),
+            ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => junit::render_runs(runs),
+            ReportContents::Search(_, record) => junit::render_search(record),
+            ReportContents::Ladder(_, record) => junit::render_ladder(record),
         }
     }
 
     fn markdown(&self, overhead_over: Option<Duration>) -> String {
         match self {
             ReportContents::Runs(runs) => markdown::render(runs, overhead_over),
-            ReportContents::Lanes(record, runs) => markdown::lanes(record, runs, overhead_over),
-            ReportContents::Search(_, record) => markdown::search(record),
-            ReportContents::Ladder(_, record) => markdown::ladder(record),
+            ReportContents::Lanes(record, runs) => {
+                markdown::lanes_report(record, runs, overhead_over)
+            }
+            ReportContents::Search(_, record) => markdown::search_report(record),
+            ReportContents::Ladder(_, record) => markdown::ladder_report(record),
         }
     }
 
     /// Returns the comment for a pull request. `places` are the paths that it refers to for details.
-    fn comment(&self, places: &[PathBuf]) -> String {
+    fn pull_request_comment(&self, places: &[PathBuf]) -> String {
         match self {
             ReportContents::Runs(runs) => comment::runs(runs, places),
             ReportContents::Lanes(record, runs) => comment::lanes(record, runs, places),
@@ -411,19 +417,21 @@ impl ReportContents {
     /// # Errors
     /// When stdout can't be written.
     pub(crate) fn print_json(&self, overhead_over: Option<Duration>) -> Result<(), Failure> {
-        print_json(&self.document(overhead_over)?)
+        print_json(&self.json_document(overhead_over)?)
     }
 
     /// Returns the contents as JSON. `overhead_over` is as for [`ReportContents::print_json`].
     ///
     /// # Errors
     /// When a record can't be serialised.
-    pub(crate) fn document(&self, overhead_over: Option<Duration>) -> Result<Value, Failure> {
+    pub(crate) fn json_document(&self, overhead_over: Option<Duration>) -> Result<Value, Failure> {
         let document = match self {
-            ReportContents::Search(dir, record) => json::search(record, dir),
-            ReportContents::Ladder(dir, record) => json::ladder(record, dir),
-            ReportContents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
-            ReportContents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
+            ReportContents::Search(dir, record) => json::search_document(record, dir),
+            ReportContents::Ladder(dir, record) => json::ladder_document(record, dir),
+            ReportContents::Runs(runs) => Ok(json::runs_document(runs, overhead_over)),
+            ReportContents::Lanes(record, runs) => {
+                json::lanes_document(record, runs, overhead_over)
+            }
         };
         document.map_err(Failure::error)
     }
@@ -435,7 +443,7 @@ impl ReportContents {
 /// When stdout can't be written.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(document).map_err(Failure::error)?;
-    console::result(format_args!("{text}\n"))
+    console::print_result(format_args!("{text}\n"))
 }
 
 /// Writes `text` to the file of `flag`, or to stdout for `-`.
@@ -444,11 +452,11 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
 /// When the file can't be written.
 pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Failure> {
     if file == Path::new("-") {
-        return console::result(text);
+        return console::print_result(text);
     }
     output::write(file, text)
         .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
-    console::confirmation(format_args!("wrote {}", file.display()));
+    console::print_confirmation(format_args!("wrote {}", file.display()));
     Ok(())
 }
 
@@ -456,7 +464,10 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
 ///
 /// # Errors
 /// When a directory can't be read, or runs, searches and ladders are mixed.
-pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<String, Failure> {
+pub(crate) fn html_page(
+    dirs: &[PathBuf],
+    overhead_over: Option<Duration>,
+) -> Result<String, Failure> {
     let plan = |dir: &Path| match run::read_plan(dir) {
         Err(RunError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
             Ok(String::new())
@@ -464,16 +475,16 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
         read => read,
     };
     let over = |runs| -> Result<Vec<RunView>, Failure> {
-        let views = views(runs)?.into_iter();
+        let views = run_views(runs)?.into_iter();
         Ok(views
             .map(|view| view.with_server_delay(overhead_over))
             .collect())
     };
-    Ok(match ReportContents::of(dirs)? {
-        ReportContents::Search(dir, record) => html::search(&record, &plan(&dir)?, &dir),
-        ReportContents::Ladder(dir, record) => html::ladder(&record, &plan(&dir)?, &dir),
-        ReportContents::Runs(runs) => html::runs(&over(runs)?),
-        ReportContents::Lanes(record, runs) => html::lanes(&record, &over(runs)?),
+    Ok(match ReportContents::from_dirs(dirs)? {
+        ReportContents::Search(dir, record) => html::search_page(&record, &plan(&dir)?, &dir),
+        ReportContents::Ladder(dir, record) => html::ladder_page(&record, &plan(&dir)?, &dir),
+        ReportContents::Runs(runs) => html::runs_page(&over(runs)?),
+        ReportContents::Lanes(record, runs) => html::lanes_page(&record, &over(runs)?),
     })
 }
 
@@ -481,7 +492,7 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
 ///
 /// # Errors
 /// When a run's files can't be read.
-pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
+pub(crate) fn run_views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
     let views = runs.into_iter().map(RunView::read);
     Ok(views.collect::<Result<_, RunError>>()?)
 }
@@ -490,7 +501,7 @@ pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
 ///
 /// # Errors
 /// When it is not a run directory, or can't be read.
-pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
+pub(crate) fn load_run(dir: &Path) -> Result<Run, Failure> {
     let dir = &resolve_latest(dir);
     if dir.is_file() {
         return Err(Failure::error_with_help(

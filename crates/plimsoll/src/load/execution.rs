@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_engine::{EngineError, Observation, RunCompletion, RunRole, StopFlag, defect};
 use plimsoll_model::objective::{self, ObjectiveResult, RunVerdict};
 use plimsoll_model::plan::{ServerTrust, Shard, TlsPlan};
@@ -35,7 +35,7 @@ pub(crate) use recording::save_failure;
 use recording::{OUT_DIR_HELP, RunRecorder, has_never_begun};
 
 /// A function that runs a load on the target and passes every observation to its second argument.
-pub(crate) type RunLoad<'a> = dyn FnMut(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>
+pub(crate) type LoadFunction<'a> = dyn FnMut(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>
     + 'a;
 
 /// Runs `plan`, which was resolved from `spec`, and then calls `then` with the finished run.
@@ -51,14 +51,14 @@ pub(crate) fn execute(
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
     output.documents.spans.check_plan(spec)?;
-    output.save(spec)?;
+    output.save_plan_file(spec)?;
     if output.dry_run {
-        if !output.saves_to_stdout() {
+        if !output.saves_plan_to_stdout() {
             presentation::show_plan(&spec.with_defaults(plan), "", &output.documents)?;
         }
         return Ok(Exit::Done);
     }
-    let dir = directory(output.out.as_deref(), &plan.name);
+    let dir = dir_or_default(output.out.as_deref(), &plan.name);
     let progress = Progress::new(plan, process.progress, output.progress_every);
     let job = PlannedRun {
         spec,
@@ -73,9 +73,9 @@ pub(crate) fn execute(
             match unsaved {
                 // Only saving failed, so show the measurements.
                 Some(run) if output.documents.json => {
-                    documents::print_json(&json::runs([&*run], None))?;
+                    documents::print_json(&json::runs_document([&*run], None))?;
                 }
-                Some(run) => presentation::show(&run, output.stdout_content())?,
+                Some(run) => presentation::print_tables(&run, output.stdout_content())?,
                 // The target was unreachable: write a report page that says so.
                 None if has_never_begun(&dir) => drop(write_page(&dir, &process.output_dirs)?),
                 None => {}
@@ -83,9 +83,9 @@ pub(crate) fn execute(
             return Err(failure);
         }
     };
-    show(&run, &dir, output.stdout_content(), &process.output_dirs)?;
+    show_run(&run, &dir, output.stdout_content(), &process.output_dirs)?;
     then(&run)?;
-    Ok(exit(&run, &objective::judge_run(&run), process))
+    Ok(exit_for_run(&run, &objective::judge_run(&run), process))
 }
 
 /// Shows a run that was merged from shards, writes its HTML page, and returns the exit code of its verdict.
@@ -98,9 +98,9 @@ pub(crate) fn report_merged_run(
     screen: StdoutContent,
     made: &OutputDirs,
 ) -> Result<Exit, Failure> {
-    show(run, dir, screen, made)?;
+    show_run(run, dir, screen, made)?;
     let conclusion = RunVerdict::from_results(&objective::judge_run(run));
-    Ok(exit_of(
+    Ok(exit_for_result(
         false,
         run.summary.total.ok,
         run.state != RunState::Partial,
@@ -109,16 +109,21 @@ pub(crate) fn report_merged_run(
 }
 
 /// Prints a run's report, and writes its HTML page.
-fn show(run: &Run, dir: &Path, screen: StdoutContent, made: &OutputDirs) -> Result<(), Failure> {
-    let options = presentation::options();
+fn show_run(
+    run: &Run,
+    dir: &Path,
+    screen: StdoutContent,
+    made: &OutputDirs,
+) -> Result<(), Failure> {
+    let options = presentation::terminal_options();
     let tables = (screen == StdoutContent::Tables).then(|| presentation::tables(run, &options));
     if let Some(tables) = &tables {
-        console::result(tables)?;
+        console::print_result(tables)?;
     }
     let page = write_page(dir, made)?;
     if let Some(tables) = &tables {
         let end = closing::closing_lines(tables, closing::run_lines(run, &options), &options);
-        console::result(format_args!("\nThe report is {}\n{end}", page.display()))?;
+        console::print_result(format_args!("\nThe report is {}\n{end}", page.display()))?;
     }
     Ok(())
 }
@@ -167,11 +172,11 @@ pub(crate) fn show_record(
     let page = write_page(dir, made)?;
     match screen {
         StdoutContent::Tables => {
-            let options = presentation::options();
+            let options = presentation::terminal_options();
             let text = tables(&options);
             let end = closing::closing_lines(&text, answer(&options), &options);
             let page = page.display();
-            console::result(format_args!("{text}\nThe report is {page}\n{end}"))
+            console::print_result(format_args!("{text}\nThe report is {page}\n{end}"))
         }
         StdoutContent::Document => Ok(()),
     }
@@ -185,7 +190,7 @@ pub(crate) fn show_record(
 pub(crate) fn write_page(dir: &Path, made: &OutputDirs) -> Result<PathBuf, Failure> {
     made.add(dir);
     let page = dir.join(run::file_name::REPORT);
-    files::write(&page, documents::page(&[dir.to_owned()], None)?)
+    files::write(&page, documents::html_page(&[dir.to_owned()], None)?)
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
     Ok(page)
 }
@@ -229,7 +234,7 @@ pub(crate) enum LoadRunner<'a> {
     /// This process, started together with other loads.
     Synchronised(&'a StartBarrier),
     /// A function, for example one that coordinates shards.
-    External(&'a mut RunLoad<'a>),
+    External(&'a mut LoadFunction<'a>),
 }
 
 /// Runs the load and writes the run directory.
@@ -246,17 +251,19 @@ pub(crate) fn measure(
     let unchecked = |tls: &TlsPlan| tls.trust == ServerTrust::Unchecked;
     if job.plan.tls.as_ref().is_some_and(unchecked) {
         // Print the warning only once, not for every run of a search or ladder.
-        static WARNED: Once = Once::new();
-        WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
+        static WARNING_PRINTED: Once = Once::new();
+        WARNING_PRINTED.call_once(|| {
+            console::print_notice("INSECURE: the server's certificate is not checked")
+        });
     }
     if let (Some(_), LoadRunner::External(_)) = (&job.plan.profile, &by) {
-        return Err(profiler::several_machines_failure().into());
+        return Err(profiler::multi_machine_profile_failure().into());
     }
     let barrier = match by {
         LoadRunner::Local => None,
         LoadRunner::Synchronised(barrier) => Some(barrier),
         LoadRunner::External(carry) => {
-            return measure_recorded(job, plan_toml, &ProcessLayout::external(), process, carry);
+            return measure_and_record(job, plan_toml, &ProcessLayout::external(), process, carry);
         }
     };
     let spread = ProcessLayout::choose(job.plan, Shard::WHOLE_RUN)?;
@@ -264,7 +271,7 @@ pub(crate) fn measure(
     let job = PlannedRun { plan, ..job };
     let load = process.prepare(plan)?;
     if spread.processes == 1 {
-        return measure_recorded(
+        return measure_and_record(
             job,
             plan_toml,
             &spread,
@@ -288,7 +295,7 @@ pub(crate) fn measure(
     // Each process prepares its own share of the load. The load was prepared here only to check the plan.
     drop(load);
     let plan_file = job.dir.join(run::file_name::PLAN);
-    measure_recorded(job, plan_toml, &spread, process, |stop, observe| {
+    measure_and_record(job, plan_toml, &spread, process, |stop, observe| {
         let load = MultiprocessLoad {
             plan,
             layout: &spread,
@@ -299,25 +306,29 @@ pub(crate) fn measure(
 }
 
 /// Returns the exit code of a run, and prints a notice if no call succeeded or calls were cut off.
-pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessContext) -> Exit {
-    let interrupted = process.stop.level() != StopLevel::Run;
+pub(crate) fn exit_for_run(
+    run: &Run,
+    judged: &[ObjectiveResult],
+    process: &ProcessContext,
+) -> Exit {
+    let interrupted = process.stop.level() != StopUrgency::Run;
     let ok = run.summary.total.ok;
     if ok == 0 && !interrupted {
-        console::notice("not one call succeeded");
+        console::print_notice("not one call succeeded");
     }
-    let cut_off = cut_off_calls(run);
+    let cut_off = cut_off_call_count(run);
     if cut_off > 0 && !interrupted {
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "{cut_off} of {} calls were cut off by the drain time: give a longer --drain, or leave it out",
             run.summary.total.due
         ));
     }
     let is_whole = cut_off == 0 && run.state != RunState::Partial;
-    exit_of(interrupted, ok, is_whole, RunVerdict::from_results(judged))
+    exit_for_result(interrupted, ok, is_whole, RunVerdict::from_results(judged))
 }
 
 /// Returns how many calls were cut off at the end; 0 unless the load is a closed loop with a fixed number of calls.
-fn cut_off_calls(run: &Run) -> u64 {
+fn cut_off_call_count(run: &Run) -> u64 {
     if run.header.clients.is_none() || run.header.calls.is_none() {
         return 0;
     }
@@ -328,7 +339,12 @@ fn cut_off_calls(run: &Run) -> u64 {
 
 /// Returns the exit code of a run with `ok` successful calls. `is_whole`: whether the run made all calls that the plan
 /// requires.
-fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVerdict>) -> Exit {
+fn exit_for_result(
+    interrupted: bool,
+    ok: u64,
+    is_whole: bool,
+    conclusion: Option<RunVerdict>,
+) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
         _ if ok == 0 => Exit::Error,
@@ -340,7 +356,7 @@ fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVer
 
 /// Runs the load by calling `carry`, and passes every observation to the run's reporters, which record, show or export
 /// it.
-fn measure_recorded(
+fn measure_and_record(
     job: PlannedRun<'_>,
     plan_toml: &str,
     spread: &ProcessLayout,
@@ -383,20 +399,20 @@ fn measure_recorded(
     }
     let finished = match carried.unwrap_or_else(|defect| Err(EngineError::Defect(defect))) {
         Ok(finished) => finished,
-        Err(error) => return recording.finish_failed(error, plan),
+        Err(error) => return recording.finish_failed_run(error, plan),
     };
     recording.record_completion(&finished);
     let arrivals = plan.load.recording.as_ref();
     let lost = arrivals
-        .and_then(|arrivals| arrivals.find_loss())
+        .and_then(|arrivals| arrivals.missing_data_reason())
         .map(RunEnding::partial);
     let ending = match abort.and_then(|abort| abort.reason) {
-        _ if process.stop.level() != StopLevel::Run => {
+        _ if process.stop.level() != StopUrgency::Run => {
             RunEnding::aborted("interrupted by a signal")
         }
         Some(reason) => RunEnding::aborted(reason),
         None => {
-            match precision.map(|precision| precision.conclusion()) {
+            match precision.map(|precision| precision.end_note()) {
                 Some(Ok(reached)) => recording.log(&reached),
                 Some(Err(missed)) => recording.log_and_show(&missed),
                 None => {}
@@ -418,17 +434,17 @@ pub(crate) fn slug(name: &str) -> String {
 }
 
 /// Returns `out` if given, otherwise a default directory named after the time and `name`.
-pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
+pub(crate) fn dir_or_default(out: Option<&Path>, name: &str) -> PathBuf {
     out.map_or_else(|| default_dir(name), PathBuf::from)
 }
 
 /// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`. If that path exists, a number is appended.
 pub(crate) fn default_dir(name: &str) -> PathBuf {
-    new_dir(Path::new("runs"), name)
+    unused_dir(Path::new("runs"), name)
 }
 
 /// Returns an unused path for a new directory in `runs`, the folder of all runs.
-pub(crate) fn new_dir(runs: &Path, name: &str) -> PathBuf {
+pub(crate) fn unused_dir(runs: &Path, name: &str) -> PathBuf {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let base = format!("{stamp}-{}", slug(name));
     let base = base.trim_end_matches('-');
@@ -464,7 +480,7 @@ mod tests {
             (true, 1, false, Some(Fail), 130),
             (true, 0, false, None, 130),
         ] {
-            let exit = exit_of(interrupted, ok, is_whole, conclusion);
+            let exit = exit_for_result(interrupted, ok, is_whole, conclusion);
             assert_eq!(
                 exit.code(),
                 code,

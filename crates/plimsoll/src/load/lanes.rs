@@ -45,7 +45,7 @@ impl LaneSet {
         let mut index = 0;
         let mut lanes = Vec::new();
         for lane in specs {
-            let mut plan = planning::plan(&lane.spec, environment, source)?;
+            let mut plan = planning::resolve_plan(&lane.spec, environment, source)?;
             plan.load.batches = Some(BatchSchedule {
                 of,
                 index,
@@ -75,7 +75,7 @@ impl LaneSet {
         output: &OutputFlags,
         process: &ProcessContext,
     ) -> Result<Exit, Failure> {
-        let dir = execution::directory(output.out.as_deref(), &self.name);
+        let dir = execution::dir_or_default(output.out.as_deref(), &self.name);
         let directory = |lane: &LaneSpec| format!("lane-{}", lane.name);
         let record = LanesRecord {
             schema_version: SCHEMA_VERSION,
@@ -123,7 +123,7 @@ impl LaneSet {
         )?;
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);
-            execution::exit(run, &judged, process)
+            execution::exit_for_run(run, &judged, process)
         });
         Ok(exits.max().unwrap_or(Exit::Done))
     }

@@ -1,6 +1,6 @@
-//! Runs several loads in one process on one clock: interleaved rungs (the variants of a ladder), or lanes (loads of one
-//! plan that run side by side). Each load has its own thread and run directory. The loads start together: each opens
-//! its connections and then waits for the others.
+//! Runs several loads in one process on one clock: either the rungs of a ladder, which are variants of one plan that
+//! are measured in turn, or lanes, which are loads of one plan that run side by side. Each load has its own thread and
+//! run directory. The loads start together: each opens its connections and then waits for the others.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl ParallelLoad<'_> {
         barrier: &StartBarrier,
         so_far: &Arc<LoadTotals>,
     ) -> Result<Run, Failure> {
-        let mut guard = AbandonGuard {
+        let mut guard = StartAbortGuard {
             barrier,
             is_done: false,
         };
@@ -60,12 +60,12 @@ impl ParallelLoad<'_> {
 }
 
 /// Guard that aborts the start of all loads if the thread that owns it fails by an error or a panic.
-struct AbandonGuard<'a> {
+struct StartAbortGuard<'a> {
     barrier: &'a StartBarrier,
     is_done: bool,
 }
 
-impl Drop for AbandonGuard<'_> {
+impl Drop for StartAbortGuard<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             self.barrier.abort();
@@ -73,9 +73,10 @@ impl Drop for AbandonGuard<'_> {
     }
 }
 
-/// Returns medians and errors so far as a suffix for progress lines; for many loads only the errors.
+/// Returns a suffix for progress lines: the medians and errors of the loads so far, or only the errors if there are
+/// many loads.
 fn progress_suffix(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
-    const MAX_SHOWN_PARTS: usize = 6;
+    const MAX_SHOWN_LOADS: usize = 6;
     let mut text = String::new();
     let first = so_far.first().and_then(|first| first.p50_us());
     let p50s = parts.iter().zip(so_far).enumerate();
@@ -87,7 +88,7 @@ fn progress_suffix(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> St
         Some(format!("{} {}{more}", part.name, quantity::time(p50)))
     });
     let p50s: Vec<String> = p50s.collect();
-    if parts.len() <= MAX_SHOWN_PARTS && !p50s.is_empty() {
+    if parts.len() <= MAX_SHOWN_LOADS && !p50s.is_empty() {
         text += "; p50 so far: ";
         text += &p50s.join(", ");
     }
@@ -123,11 +124,11 @@ pub(crate) fn run(
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(STOP_POLL_INTERVAL);
             if Duration::from_nanos(clock.now().0) >= due && due < lasts {
-                series.notice(format_args!(
+                series.print_notice(format_args!(
                     "{} s of {} s, {}: {what}{}",
                     due.as_secs(),
                     lasts.as_secs(),
-                    remaining::estimate((lasts - due).as_secs_f64()),
+                    remaining::format_estimate((lasts - due).as_secs_f64()),
                     progress_suffix(parts, &so_far),
                 ));
                 due += PROGRESS_INTERVAL;

@@ -11,14 +11,14 @@ use plimsoll_engine::host::resources::WatchedProcesses;
 use plimsoll_model::Plan;
 use plimsoll_model::formats::input;
 use plimsoll_model::plan::WatchedProcess;
-use plimsoll_model::rows::recording::{Recording, RecordingRequest};
+use plimsoll_model::rows::recording::{Recording, RecordingOptions};
 use plimsoll_model::spec::{self, Problem, ResolveContext, Spec};
 use plimsoll_protocols::registry;
 
 use crate::failure::Failure;
 use crate::load::protocols::query_failure;
 use crate::screen::console;
-use crate::settings::credentials::PlanCode;
+use crate::settings::credentials::PlanCodePolicy;
 use crate::settings::environment::Environment;
 use crate::settings::problems::{self, PlanSource};
 
@@ -26,7 +26,7 @@ use crate::settings::problems::{self, PlanSource};
 ///
 /// # Errors
 /// When the file can't be read or is not a plan; the error shows every problem at its place in the file.
-pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
+pub(crate) fn read_plan_file(path: &Path) -> Result<(Spec, String), Failure> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin {
         "stdin".to_owned()
@@ -53,7 +53,7 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     match spec::read(&text) {
         Ok(spec) => {
             for (old, new) in spec::renamed_keys(&text) {
-                console::notice(format_args!("note: {name}: `{old}` is called `{new}` now"));
+                console::print_notice(format_args!("note: {name}: `{old}` is called `{new}` now"));
             }
             Ok((spec, text))
         }
@@ -68,7 +68,7 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
 ///
 /// # Errors
 /// When the plan is invalid; the error shows every problem at its place in `source`.
-pub(crate) fn plan(
+pub(crate) fn resolve_plan(
     spec: &Spec,
     environment: &Environment,
     source: &PlanSource<'_>,
@@ -96,8 +96,8 @@ pub(crate) fn plan(
     })?;
     if let Some(limits) = &environment.limits {
         limits.check(&plan)?;
-        if environment.plan_code != PlanCode::Skipped {
-            limits.check_traffic()?;
+        if environment.plan_code != PlanCodePolicy::Skipped {
+            limits.check_load_allowed()?;
         }
     }
     Ok(plan)
@@ -156,7 +156,7 @@ impl<'a> SystemContext<'a> {
     /// refusal.
     fn permits_code(&self, what: &str) -> bool {
         let limits = self.environment.limits.as_ref();
-        self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_code(what)))
+        self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_plan_code(what)))
     }
 
     /// Returns whether the plan's server may be queried. If the limits of this process forbid it, records the refusal:
@@ -165,7 +165,7 @@ impl<'a> SystemContext<'a> {
         let Some(limits) = &self.environment.limits else {
             return true;
         };
-        let is_shown = self.environment.plan_code == PlanCode::Skipped;
+        let is_shown = self.environment.plan_code == PlanCodePolicy::Skipped;
         if is_shown || limits.is_read_only {
             return self.record_refusal(Err(Failure::usage(
                 "the plan asks its server for the description of the service, and nothing is sent here",
@@ -226,7 +226,7 @@ impl ResolveContext for SystemContext<'_> {
 
     fn may_run_code(&self) -> bool {
         self.permits_code("the plan loads a plugin")
-            && self.environment.plan_code != PlanCode::Skipped
+            && self.environment.plan_code != PlanCodePolicy::Skipped
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {
@@ -246,12 +246,13 @@ impl ResolveContext for SystemContext<'_> {
         input::read(path)
     }
 
-    fn read_recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+    fn read_recording(&self, request: &RecordingOptions) -> Result<Recording, String> {
         (self.check_file(&request.file)).map_err(|e| format!("{}: {e}", request.file.display()))?;
         // Cache recordings: a plan may be resolved several times, and must get the same recording each time, even if
         // the file grows.
-        static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
-        let mut known = READ_RECORDINGS
+        static CACHED_RECORDINGS: Mutex<Vec<(RecordingOptions, Recording)>> =
+            Mutex::new(Vec::new());
+        let mut known = CACHED_RECORDINGS
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some((_, recording)) = known.iter().find(|(other, _)| other == request) {
@@ -265,14 +266,14 @@ impl ResolveContext for SystemContext<'_> {
         Ok(recording)
     }
 
-    fn answer_question(&self, question: &mut dyn Any) {
+    fn answer_protocol_query(&self, question: &mut dyn Any) {
         if !self.permits_query() {
             return;
         }
         // Ignore an invalid `proxy` here: resolving the plan reports it.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::parse_proxy(typed, self).ok());
-        if let Some(lost) = registry::answer_query(question, self.spec, proxy.as_ref()) {
+        if let Some(lost) = registry::query_server(question, self.spec, proxy.as_ref()) {
             let failure = query_failure(lost.why);
             *self.query_failure.borrow_mut() = Some(match lost.help {
                 None => failure,

@@ -43,7 +43,7 @@ impl PrecisionMonitor {
         if warming || interval.length < MIN_INTERVAL_LENGTH {
             return None;
         }
-        let ended: u64 = interval.stages.iter().map(|(_, r)| r.ended()).sum();
+        let ended: u64 = interval.stages.iter().map(|(_, r)| r.ended_calls()).sum();
         self.rates
             .push(ended as f64 / interval.length.as_secs_f64());
         let width =
@@ -55,11 +55,13 @@ impl PrecisionMonitor {
     }
 
     /// Returns the note for the report: why the run was ended or, as an error, that the precision was not reached.
-    pub(crate) fn conclusion(&self) -> Result<String, String> {
-        self.end_reason.clone().ok_or_else(|| self.not_reached())
+    pub(crate) fn end_note(&self) -> Result<String, String> {
+        self.end_reason
+            .clone()
+            .ok_or_else(|| self.not_reached_note())
     }
 
-    fn not_reached(&self) -> String {
+    fn not_reached_note(&self) -> String {
         match relative_half_width(&self.rates) {
             Some(width) => format!(
                 "load.precision: not reached, the rate {}: measure longer",
@@ -128,7 +130,7 @@ mod tests {
         assert_eq!(precision.add_interval(&interval(1, 1000)), None);
         assert!(
             precision
-                .not_reached()
+                .not_reached_note()
                 .contains("not reached, the rate is known to")
         );
     }

@@ -11,13 +11,13 @@ use crate::failure::Failure;
 use crate::load::documents::{DocumentFlags, StdoutContent, print_json};
 use crate::screen::console;
 
-/// Prints the tables of `run`, unless stdout is reserved for a document.
+/// Prints the tables of `run`, unless stdout is reserved for machine-readable output such as JSON.
 ///
 /// # Errors
 /// When stdout can't be written.
-pub(crate) fn show(run: &Run, screen: StdoutContent) -> Result<(), Failure> {
+pub(crate) fn print_tables(run: &Run, screen: StdoutContent) -> Result<(), Failure> {
     match screen {
-        StdoutContent::Tables => console::result(tables(run, &options())),
+        StdoutContent::Tables => console::print_result(tables(run, &terminal_options())),
         StdoutContent::Document => Ok(()),
     }
 }
@@ -27,7 +27,7 @@ pub(crate) fn tables(run: &Run, options: &terminal::TerminalOptions) -> String {
     terminal::render(run, options) + &registry::report_footer(run)
 }
 
-/// Prints the plan of a dry run, as TOML after comments with the outline, or as JSON.
+/// Prints the plan of a dry run, as JSON or as TOML; the TOML is preceded by comments that outline the plan.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -41,12 +41,12 @@ pub(crate) fn show_plan(
     }
     let toml = spec.to_toml().map_err(Failure::error)?;
     let comments: String = outline.lines().map(|line| format!("# {line}\n")).collect();
-    console::result(comments + &toml)
+    console::print_result(comments + &toml)
 }
 
 /// Returns options with the size of the terminal. Colour is used only if stdout is a terminal, and NO_COLOR is unset or
 /// empty.
-pub(crate) fn options() -> terminal::TerminalOptions {
+pub(crate) fn terminal_options() -> terminal::TerminalOptions {
     let out = io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok();
     let given = |cells: u16| Some(usize::from(cells)).filter(|&cells| cells > 0);

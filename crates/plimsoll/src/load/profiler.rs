@@ -23,10 +23,10 @@ use plimsoll_engine::host::resources::{WatchedProcesses, find_server_processes};
 use plimsoll_engine::{Clock, Observation};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{ProfilePlan, ProfiledEnd, StackUnwinding, WatchedProcess};
-use plimsoll_model::runs::profile::{EndRecord, FoldedStacks, ProfileRecord, RunProfile};
+use plimsoll_model::runs::profile::{FoldedStacks, ProfileRecord, RunProfile, SampledEndRecord};
 use tempfile::TempDir;
 
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, message_with_causes};
 use crate::proxies;
 use crate::reporter::Reporter;
 use crate::screen::console;
@@ -35,10 +35,10 @@ use permission::{KernelRules, start_failure};
 
 /// The event that is sampled: a timer that runs while a thread runs. Unlike the processor's counters, it is available
 /// in every virtual machine and container.
-const EVENT: &str = "cpu-clock";
+const SAMPLED_EVENT: &str = "cpu-clock";
 
 /// Maximum size of a sampler's raw data. At 99 Hz with frame pointers, a busy core produces about 50 kB/s.
-const MAX_RAW_DATA: &str = "256M";
+const MAX_RAW_DATA_SIZE: &str = "256M";
 
 /// Number of bytes of the stack copied with each sample for unwinding by DWARF.
 const COPIED_STACK_BYTES: &str = "16384";
@@ -51,7 +51,7 @@ const SEPARATE_LOADS_HELP: &str = "give each a server of its own, or measure one
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of polls for the exit of a sampler, [`POLL_INTERVAL`] apart, before it is killed.
-const MAX_END_POLLS: u32 = 1_000;
+const MAX_EXIT_POLLS: u32 = 1_000;
 
 /// Profiler of the processes of one run.
 pub(crate) struct Profiler {
@@ -124,25 +124,25 @@ impl Profiler {
             (end, pids, data, sampler.stop())
         });
         let mut profile = RunProfile {
-            record: ProfileRecord::new(&self.plan, EVENT),
+            record: ProfileRecord::new(&self.plan, SAMPLED_EVENT),
             stacks: [].into(),
         };
         for (end, pids, data, (sampler_cpu_us, mut notes)) in stopped.collect::<Vec<_>>() {
             notes.extend(self.rules.notes());
             let mut stacks = FoldedStacks::default();
             if let Err(problem) = read_samples(&data, counts_from_ns, &mut stacks) {
-                notes.push(match stacks.samples() {
+                notes.push(match stacks.sample_count() {
                     0 => format!("the samples can't be read: {problem}"),
                     _ => format!("not all samples could be read: {problem}"),
                 });
             }
             let _ = fs::remove_file(&data);
             for note in &notes {
-                console::notice(format_args!("profile of {}: {note}", end.words()));
+                console::print_notice(format_args!("profile of {}: {note}", end.words()));
             }
-            let record = EndRecord {
+            let record = SampledEndRecord {
                 pids,
-                samples: stacks.samples(),
+                samples: stacks.sample_count(),
                 sampler_cpu_us,
                 notes,
             };
@@ -150,7 +150,10 @@ impl Profiler {
             profile.stacks.insert(end, stacks);
         }
         if let Err(e) = profile.write(dir) {
-            console::notice(format_args!("the profile can't be written: {}", chain(&e)));
+            console::print_notice(format_args!(
+                "the profile can't be written: {}",
+                message_with_causes(&e)
+            ));
         }
         drop(self.folder);
     }
@@ -173,7 +176,7 @@ impl Reporter for Profiler {
 }
 
 /// Returns the error for a plan that requests a profile of a run on several machines.
-pub(crate) fn several_machines_failure() -> Failure {
+pub(crate) fn multi_machine_profile_failure() -> Failure {
     Failure::usage(
         "watch.profile (--profile): a load of several machines is not profiled",
         "profile a load of one machine, which runs the server",
@@ -288,11 +291,21 @@ impl Sampler {
             // Use a larger ring buffer, because each sample contains a copy of the stack.
             StackUnwinding::Dwarf => (format!("dwarf,{COPIED_STACK_BYTES}"), "1M"),
         };
-        let mut command = perf("record");
+        let mut command = perf_command("record");
         command
-            .args(["--event", EVENT, "--freq", &plan.frequency_hz.to_string()])
+            .args([
+                "--event",
+                SAMPLED_EVENT,
+                "--freq",
+                &plan.frequency_hz.to_string(),
+            ])
             .args(["--call-graph", &call_graph, "--mmap-pages", buffer])
-            .args(["--clockid", "CLOCK_MONOTONIC", "--max-size", MAX_RAW_DATA])
+            .args([
+                "--clockid",
+                "CLOCK_MONOTONIC",
+                "--max-size",
+                MAX_RAW_DATA_SIZE,
+            ])
             .args(["--no-buildid-cache", "--delay=-1", "--control=fd:0,1"])
             .args(["--pid", &list.join(",")])
             .arg("--output")
@@ -332,7 +345,7 @@ impl Sampler {
         let usage = WatchedProcesses::process_tree(self.perf.id()).usage();
         match self.perf.exit_status() {
             Some(status) if status.success() => notes.push(format!(
-                "sampling ended early, with {MAX_RAW_DATA} of samples: use a lower watch.profile_hz"
+                "sampling ended early, with {MAX_RAW_DATA_SIZE} of samples: use a lower watch.profile_hz"
             )),
             Some(status) => {
                 let said = fs::read_to_string(&self.messages).unwrap_or_default();
@@ -342,11 +355,11 @@ impl Sampler {
             None => {
                 self.perf.interrupt();
                 let mut polls = 0;
-                while self.perf.exit_status().is_none() && polls < MAX_END_POLLS {
+                while self.perf.exit_status().is_none() && polls < MAX_EXIT_POLLS {
                     thread::sleep(POLL_INTERVAL);
                     polls += 1;
                 }
-                if polls == MAX_END_POLLS {
+                if polls == MAX_EXIT_POLLS {
                     self.perf.kill();
                     notes.push("the sampler did not end when asked to, and was killed".to_owned());
                 }
@@ -363,7 +376,7 @@ fn wait_until_enabled(answers: &Receiver<bool>) -> bool {
 
 /// Returns the command that runs a subcommand of perf. The user's perf settings are not used, because they could change
 /// the sampling, and symbols are not fetched over the network.
-fn perf(subcommand: &str) -> Command {
+fn perf_command(subcommand: &str) -> Command {
     let mut command = Command::new("perf");
     command.arg(subcommand);
     command
@@ -378,7 +391,7 @@ fn perf(subcommand: &str) -> Command {
 /// # Errors
 /// When perf can't read all of its data; the error is perf's message.
 fn read_samples(data: &Path, from_ns: u64, stacks: &mut FoldedStacks) -> Result<(), String> {
-    let mut command = perf("script");
+    let mut command = perf_command("script");
     command
         .arg("--input")
         .arg(data)
@@ -403,7 +416,7 @@ fn read_samples(data: &Path, from_ns: u64, stacks: &mut FoldedStacks) -> Result<
     let Some(output) = reader.0.stdout.take() else {
         return Err("it has no output".to_owned());
     };
-    *stacks = collapse::fold(BufReader::new(output)).map_err(|e| e.to_string())?;
+    *stacks = collapse::fold_stacks(BufReader::new(output)).map_err(|e| e.to_string())?;
     let status = reader.0.wait().map_err(|e| e.to_string())?;
     if status.success() {
         return Ok(());

@@ -24,7 +24,7 @@ pub(crate) fn prepare(asked: PrepareRequest<'_>) -> Result<PreparedLoad<'_>, Fai
             "this program has no such protocol".to_owned(),
         ))
     };
-    let load = registry::load(asked).unwrap_or_else(unknown);
+    let load = registry::prepare_load(asked).unwrap_or_else(unknown);
     load.map_err(|unmade| {
         prepare_failure(unmade, &|outcome| registry::connect_advice(plan, outcome))
     })
@@ -41,7 +41,7 @@ fn prepare_failure(
     advice: &dyn Fn(Outcome) -> Option<&'static str>,
 ) -> Failure {
     match unmade {
-        PrepareError::Engine(error) => start_failure_with(error, advice),
+        PrepareError::Engine(error) => start_failure_with_advice(error, advice),
         PrepareError::Call(why) => Failure::error(why),
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct LoadRequirements {
 }
 
 /// Returns the number of connections opened before the load: none if each call opens its own.
-pub(crate) fn initial_connections(plan: &Plan) -> u64 {
+pub(crate) fn initial_connection_count(plan: &Plan) -> u64 {
     match plan.load.reuse {
         ConnectionReuse::Always => u64::from(plan.load.connections),
         ConnectionReuse::Never => 0,
@@ -95,10 +95,10 @@ impl LoadRequirements {
 
 /// Returns the error for a load of `plan` that did not start, with help.
 pub(crate) fn start_failure(error: EngineError, plan: &Plan) -> Failure {
-    start_failure_with(error, &|outcome| registry::connect_advice(plan, outcome))
+    start_failure_with_advice(error, &|outcome| registry::connect_advice(plan, outcome))
 }
 
-fn start_failure_with(
+fn start_failure_with_advice(
     error: EngineError,
     of_protocol: &dyn Fn(Outcome) -> Option<&'static str>,
 ) -> Failure {

@@ -19,7 +19,7 @@ pub(crate) fn record_file(dir: &Path) -> Option<PathBuf> {
     ]
     .into_iter()
     .map(|name| dir.join(name))
-    .find(|file| input::is_entry(file))
+    .find(|file| input::is_plain_file(file))
 }
 
 /// Returns `dir` if it contains a measurement, otherwise all subfolders that do. Subfolders of a measurement, such as

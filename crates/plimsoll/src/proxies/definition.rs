@@ -27,10 +27,10 @@ pub(crate) struct Proxy {
     /// A sentence that says how to install the proxy.
     pub(crate) install: String,
     /// Supported protocols; [`WireFormat::Bytes`] stands for any protocol over TCP.
-    #[serde(deserialize_with = "wire_formats")]
+    #[serde(deserialize_with = "deserialize_wire_formats")]
     carries: Vec<WireFormat>,
     /// Protocols that the proxy converts to another protocol, such as HTTP/2 to HTTP/1.1.
-    #[serde(default, deserialize_with = "wire_map")]
+    #[serde(default, deserialize_with = "deserialize_conversions")]
     forwards: BTreeMap<WireFormat, WireFormat>,
     /// How the proxy's treatment of traffic differs from the other proxies; empty if it does not.
     #[serde(default)]
@@ -91,12 +91,14 @@ fn wire_format<E: de::Error>(name: &str) -> Result<WireFormat, E> {
     })
 }
 
-fn wire_formats<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WireFormat>, D::Error> {
+fn deserialize_wire_formats<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<WireFormat>, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
     names.iter().map(|name| wire_format(name)).collect()
 }
 
-fn wire_map<'de, D: Deserializer<'de>>(
+fn deserialize_conversions<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<WireFormat, WireFormat>, D::Error> {
     let names = BTreeMap::<String, String>::deserialize(deserializer)?;
@@ -120,8 +122,8 @@ impl Proxy {
     /// Parses the text of a definition. `source` is its file, for messages.
     ///
     /// # Errors
-    /// When a key is missing, unknown or of the wrong type, or a template can't be parsed; the error names file, key
-    /// and line.
+    /// Returns an error if a key is missing, unknown or of the wrong type, or a template can't be parsed; the error
+    /// names file, key and line.
     pub(super) fn parse(name: &str, text: &str, source: &str) -> Result<Proxy, Failure> {
         let wrong = |what: String| {
             Failure::error_with_help(
@@ -149,11 +151,11 @@ impl Proxy {
     /// Finds the proxy's executable and queries its version.
     ///
     /// # Errors
-    /// When the proxy is not installed, or does not print its version; the error says how to install it.
+    /// Returns an error if the proxy is not installed, or does not print its version; the error says how to install it.
     pub(crate) fn find_installed(self: &Arc<Self>) -> Result<InstalledProxy, String> {
         let Proxy { title, install, .. } = self.as_ref();
         let program = self
-            .find()
+            .find_executable()
             .ok_or_else(|| format!("{title} is not on PATH or in /usr/sbin: {install}"))?;
         let version = self.query_version(&program).ok_or_else(|| {
             format!(
@@ -168,7 +170,7 @@ impl Proxy {
         })
     }
 
-    fn find(&self) -> Option<PathBuf> {
+    fn find_executable(&self) -> Option<PathBuf> {
         if self.programs.is_empty() {
             return std::env::current_exe().ok();
         }
@@ -176,8 +178,8 @@ impl Proxy {
     }
 
     fn query_version(&self, program: &Path) -> Option<ProxyVersion> {
-        let (number, printed) = self.version.ask(program)?;
-        let tls = self.tls.as_ref().and_then(|query| query.ask(program));
+        let (number, printed) = self.version.run_query(program)?;
+        let tls = self.tls.as_ref().and_then(|query| query.run_query(program));
         Some(ProxyVersion {
             number,
             tls: tls.map(|(library, _)| library),
@@ -190,7 +192,7 @@ impl Proxy {
     }
 
     /// Returns the protocol that the proxy converts `wire` to; `wire` itself if it does not convert.
-    pub(crate) fn forwarded_as(&self, wire: WireFormat) -> WireFormat {
+    pub(crate) fn converted_protocol(&self, wire: WireFormat) -> WireFormat {
         self.forwards.get(&wire).copied().unwrap_or(wire)
     }
 
@@ -208,7 +210,7 @@ impl Proxy {
 impl VersionQuery {
     /// Runs `program`; returns the version with its prefix, and the whole output (stdout and stderr). `None` if the
     /// program can't be run, or the pattern does not match.
-    fn ask(&self, program: &Path) -> Option<(String, String)> {
+    fn run_query(&self, program: &Path) -> Option<(String, String)> {
         let output = Command::new(program).args(&self.arguments).output().ok()?;
         let both = [output.stdout, output.stderr].concat();
         let printed = String::from_utf8_lossy(&both).into_owned();

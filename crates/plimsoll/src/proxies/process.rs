@@ -28,7 +28,7 @@ const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of polls for the exit of a shell's children, [`EXIT_POLL_INTERVAL`] apart.
-const MAX_GROUP_POLLS: u32 = 50;
+const MAX_GROUP_EXIT_POLLS: u32 = 50;
 /// How long a process must be idle before its start counts as finished.
 const SETTLE_WINDOW: Duration = Duration::from_millis(100);
 /// Maximum number of windows of [`SETTLE_WINDOW`] to wait until the process is idle in one of them.
@@ -57,7 +57,7 @@ pub(crate) enum ProcessKind {
 }
 
 /// A running proxy or service; dropping it stops the process.
-pub(crate) struct ProxyProcess {
+pub(crate) struct ManagedProcess {
     child: Child,
     kind: ProcessKind,
     log: PathBuf,
@@ -97,30 +97,30 @@ impl ProcessUsage {
 
 /// Why a proxy or service did not start, with the last lines of its output.
 #[derive(Debug)]
-pub(crate) struct ProxyStartError(String);
+pub(crate) struct ProcessStartError(String);
 
-impl ProxyStartError {
-    pub(crate) fn new(reason: String) -> ProxyStartError {
-        ProxyStartError(reason)
+impl ProcessStartError {
+    pub(crate) fn new(reason: String) -> ProcessStartError {
+        ProcessStartError(reason)
     }
 }
 
-impl std::fmt::Display for ProxyStartError {
+impl std::fmt::Display for ProcessStartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl ProxyProcess {
+impl ManagedProcess {
     /// Starts a proxy and waits until it listens on `listen`. Its output is appended to `log`.
     ///
     /// # Errors
-    /// When the proxy can't be started, exits, or does not listen in time.
+    /// Returns an error if the proxy can't be started, exits, or does not listen in time.
     pub(crate) fn start(
         command: &mut Command,
         listen: SocketAddr,
         log: &Path,
-    ) -> Result<ProxyProcess, ProxyStartError> {
+    ) -> Result<ManagedProcess, ProcessStartError> {
         let limit = START_POLL_INTERVAL * MAX_START_POLLS;
         let mut wait = |waited: Duration| {
             if waited < limit {
@@ -129,39 +129,39 @@ impl ProxyProcess {
             let limit = limit.as_secs();
             Err(format!("does not listen at {listen} after {limit} s"))
         };
-        ProxyProcess::start_with_wait(command, ProcessKind::Proxy, listen, log, &mut wait)
+        ManagedProcess::start_with_wait(command, ProcessKind::Proxy, listen, log, &mut wait)
     }
 
-    /// Starts a process like [`ProxyProcess::start`], but with a wait that the caller controls: `wait` is called
+    /// Starts a process like [`ManagedProcess::start`], but with a wait that the caller controls: `wait` is called
     /// repeatedly with the time waited so far, until the process listens. An error of `wait` ends the wait and is the
     /// reason shown.
     ///
     /// # Errors
-    /// When the process can't be started or exits, or `wait` returns an error.
+    /// Returns an error if the process can't be started or exits, or `wait` returns an error.
     pub(crate) fn start_with_wait(
         command: &mut Command,
         kind: ProcessKind,
         listen: SocketAddr,
         log: &Path,
         wait: &mut dyn FnMut(Duration) -> Result<(), String>,
-    ) -> Result<ProxyProcess, ProxyStartError> {
+    ) -> Result<ManagedProcess, ProcessStartError> {
         let program = match kind {
             ProcessKind::Proxy => command.get_program().display().to_string(),
             ProcessKind::Service => "the command".to_owned(),
         };
-        let failed = |e: io::Error| ProxyStartError(format!("can't start {program}: {e}"));
+        let failed = |e: io::Error| ProcessStartError(format!("can't start {program}: {e}"));
         let mut out = File::options()
             .create(true)
             .append(true)
             .open(log)
-            .map_err(|e| ProxyStartError(format!("can't write {}: {e}", log.display())))?;
+            .map_err(|e| ProcessStartError(format!("can't write {}: {e}", log.display())))?;
         let begin = out.seek(SeekFrom::End(0)).map_err(failed)?;
         // Wait until no server listens on the address: a container may outlive the command that started it, and would
         // answer in place of the new server.
         let mut waited = Duration::ZERO;
         while kind == ProcessKind::Service && TcpStream::connect(listen).is_ok() {
             if wait(waited).is_err() {
-                return Err(ProxyStartError(format!(
+                return Err(ProcessStartError(format!(
                     "something listens at {listen} already: the server before did not stop with its process group"
                 )));
             }
@@ -175,7 +175,7 @@ impl ProxyProcess {
             // In its own process group the proxy gets no SIGINT from Ctrl-C, and can be killed with its children.
             .process_group(0);
         let child = memory_layout::run_with_fixed_layout(|| command.spawn()).map_err(failed)?;
-        let mut running = ProxyProcess {
+        let mut running = ManagedProcess {
             child,
             kind,
             log: log.to_owned(),
@@ -186,8 +186,8 @@ impl ProxyProcess {
         let mut waited = Duration::ZERO;
         loop {
             if let Some(status) = running.exit_status() {
-                let said = quote(log, begin);
-                return Err(ProxyStartError(format!(
+                let said = quote_log(log, begin);
+                return Err(ProcessStartError(format!(
                     "{program} exited before it listened ({}){said}",
                     describe_exit(status)
                 )));
@@ -197,8 +197,8 @@ impl ProxyProcess {
                 return Ok(running);
             }
             if let Err(reason) = wait(waited) {
-                let said = quote(log, begin);
-                return Err(ProxyStartError(format!("{program} {reason}{said}")));
+                let said = quote_log(log, begin);
+                return Err(ProcessStartError(format!("{program} {reason}{said}")));
             }
             thread::sleep(START_POLL_INTERVAL);
             waited += START_POLL_INTERVAL;
@@ -262,9 +262,13 @@ impl ProxyProcess {
     }
 
     /// Describes how the process has exited, with the last lines of its log; `None` if it is running.
-    pub(crate) fn describe_end(&mut self) -> Option<String> {
+    pub(crate) fn describe_exit_with_log(&mut self) -> Option<String> {
         let status = self.exit_status()?;
-        Some(format!("{}{}", describe_exit(status), quote(&self.log, 0)))
+        Some(format!(
+            "{}{}",
+            describe_exit(status),
+            quote_log(&self.log, 0)
+        ))
     }
 
     /// Stops the proxy and all its children.
@@ -289,7 +293,7 @@ impl ProxyProcess {
         // not reap remains in the group.
         let is_left = || test_kill_process_group(pid).is_ok();
         let mut polls = 0;
-        while self.kind == ProcessKind::Service && polls < MAX_GROUP_POLLS && is_left() {
+        while self.kind == ProcessKind::Service && polls < MAX_GROUP_EXIT_POLLS && is_left() {
             thread::sleep(EXIT_POLL_INTERVAL);
             polls += 1;
         }
@@ -299,7 +303,7 @@ impl ProxyProcess {
     }
 }
 
-impl Drop for ProxyProcess {
+impl Drop for ManagedProcess {
     fn drop(&mut self) {
         self.stop();
     }
@@ -327,7 +331,7 @@ fn are_descriptors_hidden(pid: i32) -> bool {
 /// Waits until the process `pid` has finished starting, so that its startup is not measured: until its process tree has
 /// not changed, and has used little CPU time, for [`SETTLE_WINDOW`], or until `is_over` returns true. Returns false if
 /// the process was not idle in any of [`MAX_SETTLE_WINDOWS`] windows.
-pub(crate) fn settle(pid: u32, is_over: impl Fn() -> bool) -> bool {
+pub(crate) fn wait_until_settled(pid: u32, is_over: impl Fn() -> bool) -> bool {
     let mut before = WatchedProcesses::process_tree(pid);
     let cpu_ns = |watched: &WatchedProcesses| watched.usage().map_or(0, |used| used.cpu_ns);
     for _ in 0..MAX_SETTLE_WINDOWS {
@@ -373,7 +377,7 @@ pub(crate) fn describe_exit(status: ExitStatus) -> String {
 
 /// Returns the last lines of `log` as a suffix for a message; empty if there are none. Text before byte `begin` is
 /// skipped.
-pub(crate) fn quote(log: &Path, begin: u64) -> String {
+pub(crate) fn quote_log(log: &Path, begin: u64) -> String {
     let read = || {
         let mut file = File::open(log)?;
         let end = file.metadata()?.len();
@@ -400,7 +404,7 @@ pub(crate) fn quote(log: &Path, begin: u64) -> String {
 /// Returns an address of the loopback interface with a port that is free now.
 ///
 /// # Errors
-/// When no port is free.
-pub(crate) fn free_address() -> io::Result<SocketAddr> {
+/// Returns an error if no port is free.
+pub(crate) fn find_free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?.local_addr()
 }

@@ -133,24 +133,24 @@ impl<'a> UpstreamContext<'a> {
 /// Renders a template.
 ///
 /// # Errors
-/// When the template can't be parsed, or uses a variable that does not exist; the error names the line.
+/// Returns an error if the template can't be parsed, or uses a variable that does not exist; the error names the line.
 pub(super) fn render(text: &str, context: &TemplateContext) -> Result<String, String> {
-    environment()
+    template_environment()
         .render_str(text, context)
-        .map_err(|e| describe(&e))
+        .map_err(|e| describe_error(&e))
 }
 
 /// Checks whether a template can be parsed.
 ///
 /// # Errors
-/// When the template can't be parsed; the error names the line.
+/// Returns an error if the template can't be parsed; the error names the line.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    let environment = environment();
+    let environment = template_environment();
     let parsed = environment.template_from_str(text);
-    parsed.map(|_| ()).map_err(|e| describe(&e))
+    parsed.map(|_| ()).map_err(|e| describe_error(&e))
 }
 
-fn environment() -> Environment<'static> {
+fn template_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -159,12 +159,12 @@ fn environment() -> Environment<'static> {
     environment.set_lstrip_blocks(true);
     environment.set_keep_trailing_newline(true);
     environment.add_filter("quote", quote);
-    environment.add_function("find_file", find_file);
+    environment.add_function("find_file", first_existing_file);
     environment.add_function("version_at_least", version_at_least);
     environment
 }
 
-fn describe(error: &minijinja::Error) -> String {
+fn describe_error(error: &minijinja::Error) -> String {
     let what = error
         .detail()
         .map_or_else(|| error.kind().to_string(), str::to_owned);
@@ -180,7 +180,7 @@ fn quote(text: &str) -> String {
 }
 
 /// Returns the first of the files that exists; empty if none does.
-fn find_file(files: Rest<String>) -> String {
+fn first_existing_file(files: Rest<String>) -> String {
     let mut files = files.0.into_iter();
     let found = files.find(|file| Path::new(file).is_file());
     found.unwrap_or_default()

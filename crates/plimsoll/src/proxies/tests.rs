@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
 use plimsoll_model::spec::RungSecurity;
-use plimsoll_stack::certificates::CertificateSet;
+use plimsoll_stack::certificates::CertificatePaths;
 
 use super::*;
-use crate::ladder_run::{ProxyTask, example};
+use crate::ladder_run::{ProxyTask, example_configuration};
 
 /// Returns a proxy as it would be if it was installed.
 fn installed(proxy: &Arc<Proxy>, number: &str, printed: &str) -> InstalledProxy {
@@ -41,7 +41,7 @@ fn shipped_proxies_have_a_configuration_for_every_task() {
     for proxy in catalog.iter() {
         let installed = installed(proxy, "1.26.0", "--with-stream");
         for task in tasks() {
-            match example(&installed, task) {
+            match example_configuration(&installed, task) {
                 Ok(text) => {
                     for part in ["127.0.0.1:8080", "127.0.0.1:9090"] {
                         let port = part.rsplit(':').next().unwrap();
@@ -110,7 +110,7 @@ fn unknown_names_in_templates_are_reported_with_their_line() {
     let proxy = Arc::new(Proxy::parse("mine", &text, "mine.toml").unwrap());
     let installed = installed(&proxy, "2.6.1", "");
     let task = tasks().next().unwrap();
-    let said = example(&installed, task).unwrap_err();
+    let said = example_configuration(&installed, task).unwrap_err();
     assert_eq!(said, "mine.toml: config: line 3: undefined value");
 }
 
@@ -125,7 +125,7 @@ fn folder_adds_and_replaces_proxies() {
     fs::write(folder.path().join("notes.txt"), "no definition").unwrap();
     let catalog = ProxyCatalog::load(Some(folder.path())).unwrap();
     for name in ["mine", "haproxy"] {
-        assert_eq!(catalog.named(name).unwrap().title, "Mine");
+        assert_eq!(catalog.find_proxy(name).unwrap().title, "Mine");
     }
     assert_eq!(catalog.iter().count(), SHIPPED_DEFINITIONS.len() + 1);
     let empty = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn folder_adds_and_replaces_proxies() {
 #[test]
 fn protocols_are_forwarded_as_the_definition_says() {
     let catalog = ProxyCatalog::load(None).unwrap();
-    let forwards = |name, wire| catalog.named(name).unwrap().forwarded_as(wire);
+    let forwards = |name, wire| catalog.find_proxy(name).unwrap().converted_protocol(wire);
     assert_eq!(forwards("nginx", WireFormat::Http2), WireFormat::Http1);
     assert_eq!(
         forwards("nginx", WireFormat::Http2Trailers),
@@ -151,7 +151,7 @@ fn protocols_are_forwarded_as_the_definition_says() {
 #[test]
 fn joined_keys_are_in_one_file() {
     let catalog = ProxyCatalog::load(None).unwrap();
-    let set = CertificateSet::in_dir(Path::new("/run/certs"));
+    let set = CertificatePaths::for_dir(Path::new("/run/certs"));
     for proxy in catalog.iter() {
         let task = ProxyTask {
             wire: WireFormat::Http1,
@@ -160,7 +160,7 @@ fn joined_keys_are_in_one_file() {
             workers: 1,
         };
         // Some have no client certificates.
-        let Ok(text) = example(&installed(proxy, "1.26.0", ""), task) else {
+        let Ok(text) = example_configuration(&installed(proxy, "1.26.0", ""), task) else {
             continue;
         };
         let key = set.client_key.display().to_string();

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When stdout can't be written.
-pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
+pub(crate) fn print_result(text: impl fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = write!(out, "{text}").and_then(|()| out.flush());
     match written {
@@ -43,7 +43,7 @@ pub(crate) fn sync_stdout() -> Result<(), Failure> {
 /// Lines held back while the live view occupies the terminal; `None` while lines are printed immediately.
 static HELD_LINES: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
+fn lock_held_lines() -> MutexGuard<'static, Option<Vec<String>>> {
     HELD_LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -64,14 +64,14 @@ pub(crate) fn set_quiet() {
 }
 
 /// Reports that a requested action was done, unless `--quiet` is set.
-pub(crate) fn confirmation(text: impl fmt::Display) {
+pub(crate) fn print_confirmation(text: impl fmt::Display) {
     if !QUIET.load(Ordering::Relaxed) {
-        notice(text);
+        print_notice(text);
     }
 }
 
 /// Prints a line to stderr. Write errors are ignored, since there is nowhere to report them.
-pub(crate) fn notice(text: impl fmt::Display) {
+pub(crate) fn print_notice(text: impl fmt::Display) {
     // Format before locking `HELD_LINES`: formatting may panic, and the panic hook takes the same lock.
     let text = text.to_string();
     print_line(if PRINTS_JSON.load(Ordering::Relaxed) {
@@ -82,9 +82,9 @@ pub(crate) fn notice(text: impl fmt::Display) {
 }
 
 /// Reports why a command failed.
-pub(crate) fn failure(failure: &Failure) {
+pub(crate) fn print_failure(failure: &Failure) {
     let text = format!("{failure:?}");
-    notice(format_args!("Error: {}", text.trim_start_matches('\n')));
+    print_notice(format_args!("Error: {}", text.trim_start_matches('\n')));
 }
 
 /// Formats a message as a JSON object with the same keys as log lines.
@@ -100,7 +100,7 @@ pub(crate) fn json_line(level: &str, text: &str) -> String {
 /// Prints a line to stderr with secrets in URLs masked.
 pub(crate) fn print_line(text: String) {
     let text = redaction::mask_urls(&text).into_owned();
-    match lines().as_mut() {
+    match lock_held_lines().as_mut() {
         Some(held) => held.push(text),
         None => {
             let _ = writeln!(io::stderr().lock(), "{text}");
@@ -110,17 +110,17 @@ pub(crate) fn print_line(text: String) {
 
 /// Holds back all later lines, because the live view occupies the terminal.
 pub(crate) fn defer_lines() {
-    lines().get_or_insert_default();
+    lock_held_lines().get_or_insert_default();
 }
 
 /// Returns the lines held back so far.
 pub(crate) fn held_lines() -> Vec<String> {
-    lines().clone().unwrap_or_default()
+    lock_held_lines().clone().unwrap_or_default()
 }
 
 /// Prints the lines held back, and stops holding lines back.
 pub(crate) fn release_lines() {
-    let held = lines().take();
+    let held = lock_held_lines().take();
     for text in held.into_iter().flatten() {
         print_line(text);
     }

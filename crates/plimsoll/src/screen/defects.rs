@@ -23,13 +23,13 @@ pub(crate) fn exit_if_runtime_fails() {
 /// Installs a panic hook that reports every panic of any thread.
 pub(crate) fn install_panic_hook() {
     defect::install_panic_hook(|cause, what| match cause {
-        PanicCause::Defect => console::notice(format_args!(
+        PanicCause::Defect => console::print_notice(format_args!(
             "a bug in plimsoll, not in the target: {what}\n\
              please report it: this message, the command or plan, the output of \
              `plimsoll --version`, and the run directory where there is one"
         )),
         PanicCause::Refusal | PanicCause::FatalRefusal => {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "Error: this machine refused a thread or memory: {what}\n\
                  help: raise `ulimit -u` and the limit of memory, or ask for fewer workers"
             ));
@@ -39,7 +39,7 @@ pub(crate) fn install_panic_hook() {
             }
         }
         PanicCause::RuntimeFailure => {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "Error: waiting for sockets (epoll_wait): {what}"
             ));
             if EXITS_IF_RUNTIME_FAILS.load(Ordering::Relaxed) {

@@ -54,13 +54,13 @@ struct LiveViewState {
 }
 
 impl LiveViewState {
-    fn board(&self) -> MutexGuard<'_, Dashboard> {
+    fn lock_board(&self) -> MutexGuard<'_, Dashboard> {
         // Ignore poisoning: even if a thread has panicked, the figures can still be shown.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, how: impl FnOnce(&mut Dashboard)) {
-        how(&mut self.board());
+    fn update_board(&self, how: impl FnOnce(&mut Dashboard)) {
+        how(&mut self.lock_board());
         self.changed.store(true, Ordering::Relaxed);
     }
 }
@@ -106,24 +106,25 @@ impl LiveView {
     }
 
     /// Shows the next run of a search or ladder in place of the last one.
-    pub(crate) fn next(&self, plan: &Plan, context: Vec<String>) {
-        let cpu = self.cpu();
+    pub(crate) fn show_next_run(&self, plan: &Plan, context: Vec<String>) {
+        let cpu = self.cpu_time();
         self.shared
-            .change(|board| *board = Dashboard::new(plan, context, cpu));
+            .update_board(|board| *board = Dashboard::new(plan, context, cpu));
     }
 
-    pub(crate) fn connecting(&self, open: u64, wanted: u64) {
+    pub(crate) fn show_connecting(&self, open: u64, wanted: u64) {
         self.shared
-            .change(|board| board.phase = RunPhase::Connecting { open, wanted });
+            .update_board(|board| board.phase = RunPhase::Connecting { open, wanted });
     }
 
-    pub(crate) fn interval(&self, interval: &IntervalRecord) {
-        let cpu = self.cpu();
-        self.shared.change(|board| board.interval(interval, cpu));
+    pub(crate) fn add_interval(&self, interval: &IntervalRecord) {
+        let cpu = self.cpu_time();
+        self.shared
+            .update_board(|board| board.add_interval(interval, cpu));
     }
 
     /// Returns the CPU time that the drawing thread has used so far.
-    pub(crate) fn cpu(&self) -> Duration {
+    pub(crate) fn cpu_time(&self) -> Duration {
         Duration::from_nanos(self.shared.cpu_ns.load(Ordering::Relaxed))
     }
 }
@@ -173,7 +174,7 @@ fn run_view(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared:
         if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != shown {
             fault::point("live");
             shown = lines.len();
-            let board = shared.board().clone();
+            let board = shared.lock_board().clone();
             if terminal
                 .draw(|frame| draw::draw(frame, &board, &lines))
                 .is_err()
@@ -191,31 +192,31 @@ fn run_view(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared:
         match event::read() {
             Ok(Event::Resize(..)) => shared.changed.store(true, Ordering::Relaxed),
             // Act only on the first press: key repeat must not count as a second request.
-            Ok(Event::Key(key)) if is_quit(key) && !asked => {
+            Ok(Event::Key(key)) if is_quit_key(key) && !asked => {
                 asked = true;
-                interrupt();
+                raise_interrupt();
             }
-            Ok(Event::Key(key)) if is_interrupt(key) => interrupt(),
+            Ok(Event::Key(key)) if is_interrupt_key(key) => raise_interrupt(),
             Ok(_) => {}
             Err(_) => return,
         }
     }
 }
 
-fn is_quit(key: KeyEvent) -> bool {
+fn is_quit_key(key: KeyEvent) -> bool {
     key.kind == KeyEventKind::Press
         && matches!(key.code, KeyCode::Char('q' | 'Q'))
         && key.modifiers.difference(KeyModifiers::SHIFT).is_empty()
 }
 
 /// Returns whether the key is Ctrl-C, which arrives as a key because raw mode disables its signal.
-fn is_interrupt(key: KeyEvent) -> bool {
+fn is_interrupt_key(key: KeyEvent) -> bool {
     key.kind == KeyEventKind::Press
         && key.code == KeyCode::Char('c')
         && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
 /// Raises SIGINT, so that keys and signals stop the run in the same way.
-fn interrupt() {
+fn raise_interrupt() {
     let _ = kill_process(getpid(), Signal::INT);
 }

@@ -53,11 +53,11 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) {
 pub(crate) fn report_suppressed() {
     if let Some(throttle) = THROTTLE.get() {
         let left_out = throttle
-            .lock()
+            .lock_call_sites()
             .values()
-            .map(CallsiteCount::suppressed)
+            .map(CallsiteCount::suppressed_count)
             .sum();
-        throttle.report("WARN", left_out);
+        throttle.print_suppressed_count("WARN", left_out);
     }
 }
 
@@ -85,14 +85,14 @@ impl CallsiteCount {
     fn admit(&mut self, now_ns: u64) -> (bool, u64) {
         let mut left_out = 0;
         if now_ns - self.began_ns >= THROTTLE_PERIOD.as_nanos() as u64 {
-            left_out = self.suppressed();
+            left_out = self.suppressed_count();
             (self.began_ns, self.messages) = (now_ns, 0);
         }
         self.messages += 1;
         (self.messages <= MAX_MESSAGES_PER_PERIOD, left_out)
     }
 
-    fn suppressed(&self) -> u64 {
+    fn suppressed_count(&self) -> u64 {
         self.messages.saturating_sub(MAX_MESSAGES_PER_PERIOD)
     }
 }
@@ -106,7 +106,7 @@ impl LogThrottle {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, CallsiteCount>> {
+    fn lock_call_sites(&self) -> MutexGuard<'_, HashMap<Identifier, CallsiteCount>> {
         self.call_sites
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +114,7 @@ impl LogThrottle {
 
     fn admit(&self, what: &'static Metadata<'static>) -> (bool, u64) {
         let now_ns = self.clock.now().0;
-        let mut places = self.lock();
+        let mut places = self.lock_call_sites();
         let place = places.entry(what.callsite()).or_insert(CallsiteCount {
             began_ns: now_ns,
             messages: 0,
@@ -123,7 +123,7 @@ impl LogThrottle {
         place.admit(now_ns.max(place.began_ns))
     }
 
-    fn report(&self, level: &str, left_out: u64) {
+    fn print_suppressed_count(&self, level: &str, left_out: u64) {
         if left_out == 0 {
             return;
         }
@@ -143,7 +143,7 @@ impl<S: Subscriber> Layer<S> for ThrottleLayer {
         };
         let what = event.metadata();
         let (written, left_out) = throttle.admit(what);
-        throttle.report(what.level().as_str(), left_out);
+        throttle.print_suppressed_count(what.level().as_str(), left_out);
         written
     }
 }
@@ -163,7 +163,7 @@ mod tests {
             let each: Vec<(bool, u64)> = (0..1000).map(|n| place.admit(from + n)).collect();
             let written = each.iter().filter(|(written, _)| *written).count() as u64;
             let reported = each.iter().map(|(_, left_out)| left_out).sum::<u64>();
-            (written, reported, place.suppressed())
+            (written, reported, place.suppressed_count())
         };
         assert_eq!(
             of_a_thousand(0),

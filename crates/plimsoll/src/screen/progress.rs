@@ -112,7 +112,7 @@ impl ProgressSeries {
                 Err(_) => ProgressDisplay::Hidden,
             },
             (ProgressStyle::Live, Some(live)) => {
-                live.next(plan, context);
+                live.show_next_run(plan, context);
                 ProgressDisplay::Live(Arc::clone(live))
             }
             _ => ProgressDisplay::Hidden,
@@ -121,9 +121,9 @@ impl ProgressSeries {
     }
 
     /// Prints a line about the series, unless progress is hidden.
-    pub(crate) fn notice(&self, text: impl std::fmt::Display) {
+    pub(crate) fn print_notice(&self, text: impl std::fmt::Display) {
         if self.style != ProgressStyle::None {
-            console::notice(text);
+            console::print_notice(text);
         }
     }
 }
@@ -220,7 +220,7 @@ impl Progress {
     fn with_display(shown: ProgressDisplay, plan: Option<&Plan>, every: Option<u64>) -> Progress {
         Progress {
             view_cpu_before: match &shown {
-                ProgressDisplay::Live(live) => live.cpu(),
+                ProgressDisplay::Live(live) => live.cpu_time(),
                 _ => Duration::ZERO,
             },
             display: shown,
@@ -247,18 +247,18 @@ impl Progress {
         self.display = match LiveView::start(plan, Vec::new()) {
             Ok(live) => ProgressDisplay::Live(Arc::new(live)),
             Err(e) => {
-                console::notice(format_args!("the live view can't be shown: {e}"));
+                console::print_notice(format_args!("the live view can't be shown: {e}"));
                 ProgressDisplay::Lines
             }
         };
     }
 
-    fn connecting(&mut self, open: u64, wanted: u64) {
+    fn show_connecting(&mut self, open: u64, wanted: u64) {
         self.start_live_view();
         match &self.display {
-            ProgressDisplay::Live(live) => live.connecting(open, wanted),
+            ProgressDisplay::Live(live) => live.show_connecting(open, wanted),
             ProgressDisplay::Lines if wanted > 0 => {
-                console::notice(format_args!("connecting: {open} of {wanted}"));
+                console::print_notice(format_args!("connecting: {open} of {wanted}"));
             }
             ProgressDisplay::Lines
             | ProgressDisplay::Hidden
@@ -267,18 +267,18 @@ impl Progress {
         }
     }
 
-    pub(crate) fn interval(&mut self, interval: &IntervalRecord) {
+    pub(crate) fn show_interval(&mut self, interval: &IntervalRecord) {
         let before = self.calls;
         // An interval without calls counts as warm-up if the warm-up had not ended before the interval.
         let mut warming = self.counting_since.is_none() && self.warmup.contains(&true);
         let (mut ended, mut errors) = (0, 0);
         for (stage, record) in &interval.stages {
             let warmup = self.warmup.get(usize::from(*stage)) == Some(&true);
-            ended += record.ended();
+            ended += record.ended_calls();
             errors += record.errors();
             if !warmup {
                 warming = false;
-                self.calls += record.ended();
+                self.calls += record.ended_calls();
                 self.errors += record.errors();
                 if let ProgressDisplay::Shared(so_far) = &self.display {
                     so_far.add(record);
@@ -286,14 +286,14 @@ impl Progress {
                 self.counting_since.get_or_insert(interval.start_offset);
             }
         }
-        for line in self.milestones(before, interval) {
-            console::notice(line);
+        for line in self.milestone_lines(before, interval) {
+            console::print_notice(line);
         }
         match &self.display {
-            ProgressDisplay::Live(live) => live.interval(interval),
+            ProgressDisplay::Live(live) => live.add_interval(interval),
             // Print a line per interval only if the user did not request a line per number of calls.
             ProgressDisplay::Lines if self.every.is_none() => {
-                console::notice(self.line(interval, warming, ended, errors));
+                console::print_notice(self.interval_line(interval, warming, ended, errors));
             }
             ProgressDisplay::Lines
             | ProgressDisplay::Hidden
@@ -303,7 +303,13 @@ impl Progress {
     }
 
     /// Returns the line of an interval in which `ended` calls ended, `errors` of them with errors.
-    fn line(&self, interval: &IntervalRecord, warming: bool, ended: u64, errors: u64) -> String {
+    fn interval_line(
+        &self,
+        interval: &IntervalRecord,
+        warming: bool,
+        ended: u64,
+        errors: u64,
+    ) -> String {
         let mut response = TimeHistogram::default();
         for (_, record) in &interval.stages {
             response.merge(&record.response);
@@ -312,7 +318,7 @@ impl Progress {
             "{:>5.1}s {} {}",
             interval.end_offset().as_secs_f64(),
             if warming { "warm-up" } else { "calls" },
-            pace(ended, interval.length),
+            format_pace(ended, interval.length),
         );
         if let Some(h) = response.histogram() {
             // With few calls, show only the percentiles that can be computed from them, and the maximum.
@@ -341,7 +347,7 @@ impl Progress {
     /// number of calls before the interval.
     ///
     /// Times within the interval are interpolated, because the load reports only whole intervals.
-    fn milestones(&mut self, before: u64, interval: &IntervalRecord) -> Vec<String> {
+    fn milestone_lines(&mut self, before: u64, interval: &IntervalRecord) -> Vec<String> {
         let (Some(every), Some(since)) = (self.every, self.counting_since) else {
             return Vec::new();
         };
@@ -353,7 +359,8 @@ impl Progress {
         let lines = multiples.map(|calls| {
             let share = (calls - before) as f64 / ended as f64;
             let elapsed = first + interval.length.mul_f64(share);
-            let rate = rate(calls, elapsed).map_or_else(String::new, |rate| format!(", {rate}"));
+            let rate =
+                format_rate(calls, elapsed).map_or_else(String::new, |rate| format!(", {rate}"));
             format!(
                 "{}{of} calls, {:.1} s elapsed{rate}",
                 count(calls),
@@ -366,7 +373,9 @@ impl Progress {
     /// Ends the progress of the run; returns the CPU time that the live view used during it.
     pub(crate) fn finish(self) -> Option<Duration> {
         match self.display {
-            ProgressDisplay::Live(live) => Some(live.cpu().saturating_sub(self.view_cpu_before)),
+            ProgressDisplay::Live(live) => {
+                Some(live.cpu_time().saturating_sub(self.view_cpu_before))
+            }
             ProgressDisplay::Lines
             | ProgressDisplay::Hidden
             | ProgressDisplay::Pending
@@ -378,9 +387,9 @@ impl Progress {
 impl Reporter for Progress {
     fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
         match event {
-            Observation::Connecting { open, wanted } => self.connecting(*open, *wanted),
+            Observation::Connecting { open, wanted } => self.show_connecting(*open, *wanted),
             Observation::Started { .. } => self.start_live_view(),
-            Observation::Interval(interval, _) => self.interval(interval),
+            Observation::Interval(interval, _) => self.show_interval(interval),
             Observation::Shards(_) => {}
         }
         None
@@ -392,19 +401,19 @@ impl Reporter for Progress {
             self.display,
             ProgressDisplay::Hidden | ProgressDisplay::Shared(_)
         ) {
-            console::notice(reason);
+            console::print_notice(reason);
         }
     }
 }
 
 /// Formats a number of calls in `time` as a rate, or as a count and a time if `time` is too short for a rate.
-fn pace(n: u64, time: Duration) -> String {
-    rate(n, time).unwrap_or_else(|| format!("{} in {:.3} s", count(n), time.as_secs_f64()))
+fn format_pace(n: u64, time: Duration) -> String {
+    format_rate(n, time).unwrap_or_else(|| format!("{} in {:.3} s", count(n), time.as_secs_f64()))
 }
 
 /// Formats a rate; `None` if the time is shorter than a complete interval, because scaling a few calls up to a second
 /// would give misleading rates.
-fn rate(n: u64, time: Duration) -> Option<String> {
+fn format_rate(n: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
     (time >= MIN_COMPLETE_INTERVAL)
         .then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
@@ -430,7 +439,7 @@ mod tests {
                 ..IntervalRecord::default()
             };
             began = end;
-            progress.line(&interval, false, calls, 0)
+            progress.interval_line(&interval, false, calls, 0)
         });
         lines.collect()
     }
@@ -445,7 +454,7 @@ mod tests {
         };
         progress.calls = 4_000;
         assert_eq!(
-            progress.milestones(0, &interval),
+            progress.milestone_lines(0, &interval),
             [
                 "1,000 calls, 0.5 s elapsed",
                 "2,000 calls, 1.0 s elapsed, 2,000/s",
@@ -453,7 +462,7 @@ mod tests {
                 "4,000 calls, 2.0 s elapsed, 2,000/s",
             ]
         );
-        assert!(progress.milestones(4_000, &interval).is_empty());
+        assert!(progress.milestone_lines(4_000, &interval).is_empty());
     }
 
     /// The second interval was long, so the third is short; the last one is the remainder at the end of the load.

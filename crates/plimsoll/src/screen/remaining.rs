@@ -18,7 +18,7 @@ pub(crate) fn format_clock(seconds: f64) -> String {
 }
 
 /// Formats an estimate of the remaining time in words; `seconds` is the estimate.
-pub(crate) fn estimate(seconds: f64) -> String {
+pub(crate) fn format_estimate(seconds: f64) -> String {
     if seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
         format!("about {} left", format_clock(seconds))
     } else {
@@ -43,10 +43,10 @@ impl RemainingTime {
 
     /// Returns the estimate after `done` rounds, with a leading comma; empty if the estimate is unknown, or no round is
     /// left.
-    pub(crate) fn after(&self, done: u32) -> String {
+    pub(crate) fn estimate_after(&self, done: u32) -> String {
         let elapsed = Duration::from_nanos(self.clock.now().0);
         seconds_left(elapsed, done, self.all)
-            .map_or_else(String::new, |s| format!(", {}", estimate(s)))
+            .map_or_else(String::new, |s| format!(", {}", format_estimate(s)))
     }
 }
 
@@ -71,9 +71,9 @@ mod tests {
 
     #[test]
     fn absurd_estimates_are_not_shown() {
-        assert_eq!(estimate(65.2), "about 1:05 left");
+        assert_eq!(format_estimate(65.2), "about 1:05 left");
         for seconds in [86_401.0, 22_774_290_755.0, f64::INFINITY, f64::NAN] {
-            assert_eq!(estimate(seconds), "too far to estimate", "{seconds}");
+            assert_eq!(format_estimate(seconds), "too far to estimate", "{seconds}");
         }
     }
 
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(seconds_left(elapsed, 0, 10), None);
         assert_eq!(seconds_left(elapsed, 10, 10), None);
         assert_eq!(seconds_left(elapsed, 11, 10), None);
-        assert_eq!(RemainingTime::start(4).after(0), "");
-        assert!(RemainingTime::start(4).after(2).ends_with(" left"));
+        assert_eq!(RemainingTime::start(4).estimate_after(0), "");
+        assert!(RemainingTime::start(4).estimate_after(2).ends_with(" left"));
     }
 }

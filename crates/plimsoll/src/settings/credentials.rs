@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::rows::template::LiveValue;
+use plimsoll_model::rows::template::CommandOutput;
 
 use crate::screen::console;
 
@@ -17,7 +17,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Whether shell commands and plugins named in plans are run, and whether they are announced first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PlanCode {
+pub(crate) enum PlanCodePolicy {
     /// The plan is only shown, so its commands and plugins are not run.
     #[default]
     Skipped,
@@ -28,31 +28,31 @@ pub(crate) enum PlanCode {
 }
 
 /// Placeholder for the output of a command that is not run.
-const NOT_RUN: &str = "not run";
+const NOT_RUN_PLACEHOLDER: &str = "not run";
 
-impl PlanCode {
+impl PlanCodePolicy {
     /// Returns the output of a plan's command, or a placeholder if commands are not run.
     ///
     /// # Errors
     /// When the command can't be run, or fails.
     pub(crate) fn run_command(self, command: &str) -> Result<String, String> {
         match self {
-            PlanCode::Skipped => return Ok(NOT_RUN.to_owned()),
-            PlanCode::Announced => announce(command),
-            PlanCode::Unannounced => {}
+            PlanCodePolicy::Skipped => return Ok(NOT_RUN_PLACEHOLDER.to_owned()),
+            PlanCodePolicy::Announced => announce_command(command),
+            PlanCodePolicy::Unannounced => {}
         }
         run_shell_command(command)
     }
 }
 
 /// Prints the plan's command, unless it was printed before.
-fn announce(command: &str) {
+fn announce_command(command: &str) {
     static ANNOUNCED_COMMANDS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut announced = ANNOUNCED_COMMANDS
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     if announced.insert(command.to_owned()) {
-        console::notice(format_args!("running the plan's command: {command}"));
+        console::print_notice(format_args!("running the plan's command: {command}"));
     }
 }
 
@@ -78,17 +78,17 @@ fn run_shell_command(command: &str) -> Result<String, String> {
 
 /// Starts threads that rerun the commands of a plan at their refresh intervals until the plan is dropped.
 pub(crate) fn start_refreshing(plan: &Plan) {
-    for value in plan.call.live_values() {
+    for value in plan.call.command_outputs() {
         let Some(every) = value.refresh else { continue };
         let value = Arc::downgrade(&value);
         let kept = thread::Builder::new().name("credentials".to_owned());
-        if let Err(e) = kept.spawn(move || refresh(&value, every)) {
+        if let Err(e) = kept.spawn(move || run_refresh_loop(&value, every)) {
             tracing::warn!("a header's command is not run again: {e}");
         }
     }
 }
 
-fn refresh(value: &Weak<LiveValue>, every: Duration) {
+fn run_refresh_loop(value: &Weak<CommandOutput>, every: Duration) {
     let mut waited = Duration::ZERO;
     loop {
         thread::sleep(STOP_POLL_INTERVAL.min(every));

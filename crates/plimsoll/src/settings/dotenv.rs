@@ -34,7 +34,7 @@ const INVALID_BRACES: LineProblem =
 const NOT_SET: LineProblem = "it requires a variable that is not set (${NAME:?…})";
 
 /// Maximum nesting of defaults within defaults, as in `${A:-${B:-c}}`.
-const MAX_DEPTH: u32 = 16;
+const MAX_NESTED_DEFAULTS: u32 = 16;
 /// Maximum length of a value after substitution, bytes.
 const MAX_VALUE_BYTES: usize = 1 << 20;
 /// Maximum total length of a file's values, bytes.
@@ -212,7 +212,7 @@ fn substitute_variables(
     known: &dyn Fn(&str) -> Option<String>,
     depth: u32,
 ) -> Result<String, LineProblem> {
-    if depth > MAX_DEPTH {
+    if depth > MAX_NESTED_DEFAULTS {
         return Err(TOO_LONG);
     }
     let mut out = String::new();

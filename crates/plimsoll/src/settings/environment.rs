@@ -12,7 +12,7 @@ use plimsoll_protocols::interface::foreign::{AliasConversion, SchemeMapping, Var
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::failure::Failure;
-use crate::settings::credentials::PlanCode;
+use crate::settings::credentials::PlanCodePolicy;
 use crate::settings::dotenv;
 use crate::settings::load_limits::LoadLimits;
 
@@ -99,7 +99,7 @@ const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
 /// Variables of flags that run code, write secrets to a file, or limit what others may do, each with a reason to show.
 /// Env files can't set these variables, because the file in the current directory may come from someone other than the
 /// user who runs the command.
-const FORBIDDEN_IN_FILES: [(&str, &str); 11] = [
+const FORBIDDEN_IN_ENV_FILES: [(&str, &str); 11] = [
     ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
     ("PLIMSOLL_CODEC", "it loads code"),
     ("PLIMSOLL_PROGRAM", "it names a program"),
@@ -138,7 +138,7 @@ pub(crate) struct Environment {
     file: BTreeMap<String, String>,
     rejected: Vec<RejectedVariable>,
     /// Whether commands and plugins named in plans are run.
-    pub(crate) plan_code: PlanCode,
+    pub(crate) plan_code: PlanCodePolicy,
     /// Limits on the loads of this process; `None` if none are set.
     pub(crate) limits: Option<LoadLimits>,
 }
@@ -157,7 +157,7 @@ impl Environment {
             let path = Path::new(name);
             if path.is_file() {
                 match read_env_file(path) {
-                    Ok(text) => environment.read_file(name, &text),
+                    Ok(text) => environment.add_env_file(name, &text),
                     Err(problem) => environment.reject(name.to_owned(), None, problem),
                 }
             }
@@ -166,7 +166,7 @@ impl Environment {
     }
 
     /// Adds the variables in `text`, which is the content of the env file `file`.
-    fn read_file(&mut self, file: &str, text: &str) {
+    fn add_env_file(&mut self, file: &str, text: &str) {
         let read = dotenv::read(text, |name| self.process.get(name).cloned());
         for line in read.unreadable {
             // Also drop the value from the file with lower precedence: the user meant to replace it.
@@ -177,7 +177,9 @@ impl Environment {
             self.reject(place, line.name, line.problem.to_owned());
         }
         for (name, value) in read.values {
-            let never = FORBIDDEN_IN_FILES.iter().find(|(never, _)| *never == name);
+            let never = FORBIDDEN_IN_ENV_FILES
+                .iter()
+                .find(|(never, _)| *never == name);
             match never {
                 Some((_, why)) => {
                     let problem = format!(
@@ -205,30 +207,30 @@ impl Environment {
     /// Returns a message for each rejected variable.
     pub(crate) fn rejection_messages(&self) -> impl Iterator<Item = String> {
         let left_out = self.rejected.iter();
-        left_out.map(|refusal| format!("{}; ignored", refusal.text()))
+        left_out.map(|refusal| format!("{}; ignored", refusal.message()))
     }
 
     /// Returns the error for a command that has the flag of `variable`, if the value in an env file was rejected and
     /// nothing else sets the flag.
     pub(crate) fn rejected_value_failure(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
-        if self.rejected.is_empty() || is_set || self.fallback(variable, command).is_some() {
+        if self.rejected.is_empty() || is_set || self.fallback_value(variable, command).is_some() {
             return None;
         }
-        let mut names = self.names_for(variable, command).into_iter();
+        let mut names = self.equivalent_names(variable, command).into_iter();
         let refusal = names.find_map(|wanted| {
             let is_it = |refusal: &&RejectedVariable| refusal.name.as_deref() == Some(wanted);
             let refusal = self.rejected.iter().find(is_it);
             refusal.filter(|_| !self.process.contains_key(wanted))
         })?;
         Some(Failure::usage(
-            refusal.text(),
+            refusal.message(),
             "fix the line, or give the flag that it stands for",
         ))
     }
 
     /// Returns the names of all variables that can set the flag of `variable`.
-    fn names_for(&self, variable: &str, command: &str) -> Vec<&str> {
+    fn equivalent_names(&self, variable: &str, command: &str) -> Vec<&str> {
         let aliases = known_aliases(variable, command).map(|alias| alias.name);
         let addresses: &[&str] = match (variable, command) {
             ("PLIMSOLL_LISTEN", "serve llm") => {
@@ -265,11 +267,11 @@ impl Environment {
 
     /// Returns a variable's value; empty counts as not set.
     pub(crate) fn value(&self, name: &str) -> Option<String> {
-        self.get(name).map(|found| found.value)
+        self.value_with_origin(name).map(|found| found.value)
     }
 
     /// Returns a variable's value and origin; empty counts as not set.
-    pub(crate) fn get(&self, name: &str) -> Option<VariableValue> {
+    pub(crate) fn value_with_origin(&self, name: &str) -> Option<VariableValue> {
         let found = |from: &BTreeMap<String, String>, from_file| {
             let value = from.get(name).filter(|value| !value.is_empty())?;
             Some(VariableValue {
@@ -283,12 +285,12 @@ impl Environment {
 
     /// Returns the value from an alias or an env file for `variable` (`PLIMSOLL_…`) in `command`; `None` if the
     /// process's environment sets the variable.
-    pub(crate) fn fallback(&self, variable: &str, command: &str) -> Option<VariableValue> {
-        let own = self.get(variable);
+    pub(crate) fn fallback_value(&self, variable: &str, command: &str) -> Option<VariableValue> {
+        let own = self.value_with_origin(variable);
         if own.as_ref().is_some_and(|found| !found.from_file) {
             return None;
         }
-        let alias = self.alias(variable, command);
+        let alias = self.alias_value(variable, command);
         match (alias, own) {
             (Some(alias), _) if !alias.from_file => Some(alias),
             (_, Some(own)) => Some(own),
@@ -296,10 +298,10 @@ impl Environment {
         }
     }
 
-    fn alias(&self, variable: &str, command: &str) -> Option<VariableValue> {
+    fn alias_value(&self, variable: &str, command: &str) -> Option<VariableValue> {
         let named = known_aliases(variable, command).find_map(|alias| match alias.conversion {
             AliasConversion::Plain { unit } => self.value_with_unit(alias.name, unit),
-            AliasConversion::Url(schemes) => self.url(alias.name, schemes),
+            AliasConversion::Url(schemes) => self.url_value(alias.name, schemes),
         });
         named.or_else(|| match (variable, command) {
             ("PLIMSOLL_TARGET", _) => self.df_address(true),
@@ -319,7 +321,7 @@ impl Environment {
     }
 
     fn value_with_unit(&self, name: &str, unit: &str) -> Option<VariableValue> {
-        let mut found = self.get(name)?;
+        let mut found = self.value_with_origin(name)?;
         let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
         if bare && !unit.is_empty() {
             found.value = format!("{}{unit}", found.value.trim());
@@ -332,8 +334,8 @@ impl Environment {
     fn df_address(&self, target: bool) -> Option<VariableValue> {
         let mut found = self.host_and_port("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
-            .get("PLIMSOLL_CA")
-            .or_else(|| self.get("TLS_CA"))
+            .value_with_origin("PLIMSOLL_CA")
+            .or_else(|| self.value_with_origin("TLS_CA"))
             .is_some();
         let schemes = registry::default_schemes();
         let scheme = schemes.secured.filter(|_| secured);
@@ -345,8 +347,8 @@ impl Environment {
 
     /// Returns the URL in a variable, with `http` or `https` replaced by the protocol's scheme and with an explicit
     /// port.
-    fn url(&self, name: &str, schemes: [SchemeMapping; 2]) -> Option<VariableValue> {
-        let mut found = self.get(name)?;
+    fn url_value(&self, name: &str, schemes: [SchemeMapping; 2]) -> Option<VariableValue> {
+        let mut found = self.value_with_origin(name)?;
         let typed = found.value.trim().trim_end_matches('/');
         let known = schemes.into_iter().find_map(|(web, ours, port)| {
             let rest = typed.strip_prefix(web).or(typed.strip_prefix(ours))?;
@@ -376,8 +378,8 @@ impl Environment {
         port_name: &str,
         or: [&str; 2],
     ) -> Option<VariableValue> {
-        let host = self.get(host_name);
-        let port = self.get(port_name);
+        let host = self.value_with_origin(host_name);
+        let port = self.value_with_origin(port_name);
         if host.is_none() && port.is_none() {
             return None;
         }
@@ -401,7 +403,7 @@ impl Environment {
 }
 
 impl RejectedVariable {
-    fn text(&self) -> String {
+    fn message(&self) -> String {
         match &self.name {
             Some(name) => format!("{}: {name}: {}", self.place, self.problem),
             None => format!("{}: {}", self.place, self.problem),

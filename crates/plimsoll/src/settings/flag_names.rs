@@ -9,7 +9,7 @@ use std::sync::{LazyLock, OnceLock};
 use clap::{Args, Command};
 use plimsoll_model::spec::{LoadSpec, TlsSpec, struct_keys};
 use plimsoll_protocols::interface::flags::TlsFlags;
-use plimsoll_protocols::registry::{self, key_flags};
+use plimsoll_protocols::registry::{self, pair_keys_with_flags};
 
 /// The flags of the current command, with their dashes.
 static COMMAND_FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
@@ -21,13 +21,13 @@ pub(crate) fn set_command(command: &Command) {
 }
 
 /// Returns whether the current command has `flag`; true for every flag as long as no command is set.
-fn command_has(flag: &str) -> bool {
+fn command_has_flag(flag: &str) -> bool {
     COMMAND_FLAGS.get().is_none_or(|flags| flags.contains(flag))
 }
 
 /// Returns whether the current command has all flags that `words` mentions.
-pub(crate) fn command_has_all(words: &str) -> bool {
-    mentioned_flags(words).all(command_has)
+pub(crate) fn command_has_all_flags(words: &str) -> bool {
+    mentioned_flags(words).all(command_has_flag)
 }
 
 /// Returns the flags that a text mentions, with their dashes.
@@ -42,7 +42,7 @@ pub(crate) fn mentioned_flags(text: &str) -> impl Iterator<Item = &str> {
 
 /// Replaces `{tls.ca}` by `--ca (tls.ca)`, or by `tls.ca` if the current command has no such flag.
 pub(crate) fn fill_in_flags(text: &str) -> String {
-    fill_in_flags_with(text, command_has)
+    fill_in_flags_with(text, command_has_flag)
 }
 
 /// Replaces `{tls.ca}` by `--ca (tls.ca)` if `has` returns true for the flag, and by `tls.ca` otherwise.
@@ -61,9 +61,9 @@ pub(crate) fn fill_in_flags_with(text: &str, has: impl Fn(&str) -> bool) -> Stri
 
 /// Returns all plan keys with their flags: keys that all protocols share, and keys of single protocols.
 pub(crate) fn flags_by_plan_key() -> &'static [(String, String)] {
-    static ALL: LazyLock<Vec<(String, String)>> =
+    static FLAGS_BY_KEY: LazyLock<Vec<(String, String)>> =
         LazyLock::new(|| common_flags().chain(registry::flags_by_key()).collect());
-    &ALL
+    &FLAGS_BY_KEY
 }
 
 /// Returns the plan keys that all protocols share, with their flags. A key that is a prefix of another key comes after
@@ -72,11 +72,11 @@ fn common_flags() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));
     let sections = [
-        key_flags("load", struct_keys::<LoadSpec>(), &LOAD_FLAG_NAMES, load),
-        key_flags("tls", struct_keys::<TlsSpec>(), &TLS_FLAG_NAMES, tls),
+        pair_keys_with_flags("load", struct_keys::<LoadSpec>(), &LOAD_FLAG_NAMES, load),
+        pair_keys_with_flags("tls", struct_keys::<TlsSpec>(), &TLS_FLAG_NAMES, tls),
     ];
-    let others = OTHER_FLAGS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
-    let alike = SAME_NAMED_FLAGS.map(|key| (key.to_owned(), format!("--{key}")));
+    let others = OTHER_FLAG_NAMES.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
+    let alike = KEYS_NAMED_LIKE_FLAGS.map(|key| (key.to_owned(), format!("--{key}")));
     sections.into_iter().flatten().chain(others).chain(alike)
 }
 
@@ -94,7 +94,7 @@ const TLS_FLAG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Keys outside of the sections `[load]` and `[tls]`, with their flags.
-const OTHER_FLAGS: [(&str, &str); 6] = [
+const OTHER_FLAG_NAMES: [(&str, &str); 6] = [
     ("labels", "--label"),
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),
@@ -102,7 +102,7 @@ const OTHER_FLAGS: [(&str, &str); 6] = [
     ("load", "--rate or --clients"),
     ("target", "URL"),
 ];
-const SAME_NAMED_FLAGS: [&str; 7] = [
+const KEYS_NAMED_LIKE_FLAGS: [&str; 7] = [
     "rows",
     "objective",
     "watch",

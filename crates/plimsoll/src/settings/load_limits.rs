@@ -2,8 +2,8 @@
 //! connections, and whether commands and plugins in plans may run.
 //!
 //! `plimsoll mcp` passes the limits to the processes that it starts, in the variable [`LIMITS_VARIABLE`]. Every plan is
-//! checked when it is resolved ([`crate::load::planning::plan`]), so flags, variables, lanes, rungs and trials can't
-//! exceed the limits.
+//! checked when it is resolved ([`crate::load::planning::resolve_plan`]), so flags, variables, lanes, rungs and trials
+//! can't exceed the limits.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -65,13 +65,13 @@ impl FromStr for AllowedTarget {
         if host.is_empty() || port == Some(0) || !host.chars().all(is_name) {
             return Err(wrong());
         }
-        let host = normalise(host);
+        let host = normalise_host(host);
         Ok(AllowedTarget::Host { host, port })
     }
 }
 
 /// Normalises a host for comparison: in lower case, without the trailing dot of a fully qualified name.
-fn normalise(host: &str) -> String {
+fn normalise_host(host: &str) -> String {
     let host = host.strip_suffix('.').unwrap_or(host);
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
@@ -132,7 +132,7 @@ impl LoadLimits {
     ///
     /// # Errors
     /// When sending is forbidden.
-    pub(crate) fn check_traffic(&self) -> Result<(), Failure> {
+    pub(crate) fn check_load_allowed(&self) -> Result<(), Failure> {
         if self.is_read_only {
             return Err(Failure::usage(
                 "this server is read-only: it makes no load",
@@ -152,13 +152,13 @@ impl LoadLimits {
             self.check_target(second)?;
         }
         if plan.tls.as_ref().is_some_and(|tls| tls.key_log.is_some()) {
-            self.check_code("tls.key_log writes the secrets of connections to a file")?;
+            self.check_plan_code("tls.key_log writes the secrets of connections to a file")?;
         }
         if plan.profile.is_some() {
-            self.check_code("watch.profile samples processes of this machine with perf")?;
+            self.check_plan_code("watch.profile samples processes of this machine with perf")?;
         }
         self.check_rate(plan)?;
-        self.check_duration(plan)?;
+        self.check_plan_duration(plan)?;
         self.check_connections(&[plan])
     }
 
@@ -188,7 +188,7 @@ impl LoadLimits {
     }
 
     fn check_host(&self, key: &str, shown: &str, host: &str, port: u16) -> Result<(), Failure> {
-        let host = normalise(host);
+        let host = normalise_host(host);
         let is_allowed = if self.allowed.is_empty() {
             is_loopback(&host)
         } else {
@@ -229,7 +229,7 @@ impl LoadLimits {
     ///
     /// # Errors
     /// When plans may not run code.
-    pub(crate) fn check_code(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn check_plan_code(&self, what: &str) -> Result<(), Failure> {
         if self.allows_plan_code {
             return Ok(());
         }
@@ -304,17 +304,17 @@ impl LoadLimits {
         }
     }
 
-    fn check_duration(&self, plan: &Plan) -> Result<(), Failure> {
+    fn check_plan_duration(&self, plan: &Plan) -> Result<(), Failure> {
         let stages = plan.load.stages.iter();
         let length: Duration = stages.filter_map(|stage| stage.duration).sum();
-        self.check_length("load.duration (with load.warmup)", length)
+        self.check_key_duration("load.duration (with load.warmup)", length)
     }
 
     /// Checks a duration that the plan key `key` sets.
     ///
     /// # Errors
     /// When `length` exceeds the maximum duration.
-    pub(crate) fn check_length(&self, key: &str, length: Duration) -> Result<(), Failure> {
+    pub(crate) fn check_key_duration(&self, key: &str, length: Duration) -> Result<(), Failure> {
         if length <= self.max_duration {
             return Ok(());
         }
@@ -349,7 +349,7 @@ impl LoadLimits {
     }
 
     /// Sets the maximum rate and the budget of a search to the limits if the plan does not set them.
-    pub(crate) fn fill_in_search(&self, find: &mut FindSpec) {
+    pub(crate) fn fill_in_search_limits(&self, find: &mut FindSpec) {
         find.most.get_or_insert(Rate(self.max_rate_per_s));
         find.budget.get_or_insert(Period(self.max_duration));
     }
@@ -371,12 +371,12 @@ impl LoadLimits {
                 ),
             ));
         }
-        self.check_length("find.budget", Duration::from_secs_f64(goal.budget_s))
+        self.check_key_duration("find.budget", Duration::from_secs_f64(goal.budget_s))
     }
 }
 
 /// Returns the maximum number of calls that one arrival makes; 1 if each call has its own arrival.
-fn max_calls_per_user(plan: &Plan) -> f64 {
+fn max_calls_per_arrival(plan: &Plan) -> f64 {
     let journey = plan.call.max_calls_per_journey();
     let calls = journey.or(plan.call.calls_per_user());
     f64::from(calls.unwrap_or(1).max(1))
@@ -385,13 +385,13 @@ fn max_calls_per_user(plan: &Plan) -> f64 {
 /// Returns the maximum rate of the plan, calls per second; `None` if the rate is unbounded.
 fn peak_rate(plan: &Plan) -> Option<f64> {
     let load = &plan.load;
-    let calls_each = max_calls_per_user(plan);
+    let calls_each = max_calls_per_arrival(plan);
     match load.arrivals {
         ArrivalModel::Open(_) => {
             let rates = load.stages.iter().map(|s| s.rate_from.max(s.rate_to));
             let stages = rates.fold(0.0, f64::max);
             let recorded = load.recording.as_ref().map_or(0.0, |recording| {
-                recording.max_per_second(load.repeats) as f64
+                recording.max_arrivals_per_second(load.repeats) as f64
             });
             Some(stages.max(recorded) * calls_each)
         }
@@ -422,9 +422,9 @@ fn max_connections(plan: &Plan) -> f64 {
             let rates = load.stages.iter().map(|s| s.rate_from.max(s.rate_to));
             let rate = rates.fold(0.0, f64::max);
             let call = load.deadline.map_or(f64::INFINITY, |d| d.as_secs_f64());
-            let life = load.connect_timeout.as_secs_f64() + call * max_calls_per_user(plan);
+            let life = load.connect_timeout.as_secs_f64() + call * max_calls_per_arrival(plan);
             let fullest = load.recording.as_ref().map_or(0.0, |recording| {
-                recording.max_per_second(load.repeats) as f64 * life.ceil()
+                recording.max_arrivals_per_second(load.repeats) as f64 * life.ceil()
             });
             let by_time = (rate * life).max(fullest);
             let limit = load.in_flight_limit.map(|limit| f64::from(limit.calls));

@@ -28,7 +28,7 @@ impl FlagOrigins {
     }
 
     /// Returns the environment variables whose values are in use.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn used_variables(&self) -> impl Iterator<Item = &str> {
         self.0
             .values()
             .filter(|(strength, _)| *strength != Precedence::CommandLine)

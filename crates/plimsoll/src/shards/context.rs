@@ -9,7 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_engine::{Clock, StopFlag};
 use plimsoll_model::plan::Shard;
 
@@ -80,7 +80,7 @@ impl ShardContext {
             // If the report fails for the same reason as `work`, such as an invalid rendezvous, don't repeat it.
             && problem.to_string() != failure.to_string()
         {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "this failure can't be reported to the other shards, which wait for --barrier: {problem}"
             ));
         }
@@ -88,7 +88,7 @@ impl ShardContext {
     }
 
     /// Sets the stop flag. An immediate stop ends the wait for other shards.
-    pub(crate) fn set_stop(&self, stop: &StopFlag) {
+    pub(crate) fn set_stop_flag(&self, stop: &StopFlag) {
         self.stop.replace(stop.clone());
     }
 
@@ -110,7 +110,7 @@ impl ShardContext {
             rendezvous, access, ..
         } = &self.identity;
         let store = RendezvousStore::open(rendezvous, access, self.identity.role())?;
-        let folder = store.folder(&self.identity.run_id);
+        let folder = store.subfolder(&self.identity.run_id);
         Ok(self.store.get_or_init(|| folder).clone())
     }
 
@@ -125,7 +125,7 @@ impl ShardContext {
         let leads = self.identity.role() == ShardRole::Leader;
         if leads
             && let Ok(StoreResponse::Bytes { .. }) =
-                store.send_and_wait(&StoreRequest::Get(self.announcement_object()))
+                store.send_and_wait(&StoreRequest::Get(self.first_announcement_name()))
         {
             return Err(Failure::usage(
                 format_args!(
@@ -139,10 +139,10 @@ impl ShardContext {
     }
 
     /// Returns the name of the first object that the coordinator of the run or series writes.
-    fn announcement_object(&self) -> String {
+    fn first_announcement_name(&self) -> String {
         match self.loads {
             LoadSequence::Single => ORDERS_OBJECT.to_owned(),
-            LoadSequence::Series => objects::announcement_object(1),
+            LoadSequence::Series => objects::announcement_object_name(1),
         }
     }
 
@@ -157,17 +157,17 @@ impl ShardContext {
             // Don't overwrite the announcement of a run with the same name that is in progress. Check this first,
             // although `Put` with `create` must not overwrite, because some stores don't support that.
             if let Ok(StoreResponse::Bytes { .. }) =
-                store.send_and_wait(&StoreRequest::Get(self.announcement_object()))
+                store.send_and_wait(&StoreRequest::Get(self.first_announcement_name()))
             {
                 return Ok(());
             }
             store.send_and_wait(&StoreRequest::Put {
-                name: self.announcement_object(),
+                name: self.first_announcement_name(),
                 bytes,
                 create: true,
             })?;
-            if store.is_served() {
-                console::notice(format_args!(
+            if store.is_served_here() {
+                console::print_notice(format_args!(
                     "shard 0 failed: {failure}; waiting up to {} s for the others to read why",
                     REPORT_TIMEOUT.as_secs()
                 ));
@@ -178,19 +178,19 @@ impl ShardContext {
         }
         let folder = match self.loads {
             LoadSequence::Single => store.clone(),
-            LoadSequence::Series => store.folder(&objects::load_folder(1)),
+            LoadSequence::Series => store.subfolder(&objects::load_folder_name(1)),
         };
         let clock = Clock::new();
         let began = clock.now();
         let mut reported = withdraw(&folder, shard, failure);
         if reported.is_err() {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "shard {} failed: {failure}; trying for {} s to report it to shard 0, which does not answer yet",
                 shard.index,
                 REPORT_TIMEOUT.as_secs()
             ));
         }
-        let is_asked_to_end = || self.stop.borrow().level() == StopLevel::Now;
+        let is_asked_to_end = || self.stop.borrow().level() == StopUrgency::Now;
         while reported.is_err()
             && !is_asked_to_end()
             && clock.now().duration_since(began) < REPORT_TIMEOUT
@@ -212,8 +212,8 @@ pub(super) fn withdraw(
     why: impl std::fmt::Display,
 ) -> Result<(), Failure> {
     let reason = why.to_string();
-    let ask = StoreRequest::put_json(
-        objects::withdrawal_object(shard.index),
+    let ask = StoreRequest::put_json_request(
+        objects::withdrawal_object_name(shard.index),
         &Withdrawal { reason },
     );
     store.send_and_wait(&ask).map(drop)

@@ -25,7 +25,7 @@ pub(super) fn compute(spec: &Spec) -> Result<RunDigests, Failure> {
         ..RunDigests::default()
     };
     for (key, path) in spec.data_files() {
-        let content = failure::read(&key, &path)?;
+        let content = failure::read_named_file(&key, &path)?;
         let data = &mut digests.data;
         data.insert(path.display().to_string(), hex(&content));
     }
@@ -63,10 +63,10 @@ mod tests {
         spec.load.workers = Some(2);
         assert_eq!(compute(&spec).unwrap(), first);
         std::fs::write(&rows, "a\n2\n").unwrap();
-        let difference = first.difference(&compute(&spec).unwrap()).unwrap();
+        let difference = first.describe_difference(&compute(&spec).unwrap()).unwrap();
         assert!(difference.ends_with("rows.csv"), "{difference}");
         spec.seed = Some(4);
-        let difference = first.difference(&compute(&spec).unwrap()).unwrap();
+        let difference = first.describe_difference(&compute(&spec).unwrap()).unwrap();
         assert_eq!(difference, "another plan");
         spec.rows = Some(plimsoll_model::spec::RowsSpec {
             file: Some("absent.csv".into()),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, StopFlag};
 
 use super::leader::{self, Leader};
@@ -93,7 +93,7 @@ impl MemberThread {
             let mut input = self.inputs.recv_timeout(POLL_INTERVAL).ok();
             while let Some(one) = input {
                 match one {
-                    MemberInput::Message(message) => member.log(&message),
+                    MemberInput::Message(message) => member.log_message(&message),
                     MemberInput::Close => member.close(self.clock.now()),
                     MemberInput::Answer(which, answer) => {
                         member.on_answer(which, answer, self.clock.now())
@@ -101,11 +101,11 @@ impl MemberThread {
                 }
                 input = self.inputs.try_recv().ok();
             }
-            while let Some(event) = member.event() {
+            while let Some(event) = member.next_event() {
                 let level = match &event {
                     MemberEvent::Stop(level) => *level,
                     MemberEvent::Notice(text) => {
-                        console::notice(text);
+                        console::print_notice(text);
                         continue;
                     }
                     // The coordinator is lost, so nobody reads the measurements: stop immediately.
@@ -161,7 +161,7 @@ impl LeaderDriver {
     ) -> Result<RunCompletion, EngineError> {
         loop {
             self.exchange_once();
-            while let Some(event) = self.leader.event() {
+            while let Some(event) = self.leader.next_event() {
                 match event {
                     leader::LeaderEvent::Connecting(open) => {
                         observe(Observation::Connecting { open, wanted });
@@ -177,26 +177,26 @@ impl LeaderDriver {
                     leader::LeaderEvent::Interval(record, requests) => {
                         observe(Observation::Interval(&record, &requests));
                     }
-                    leader::LeaderEvent::Notice(text) => console::notice(text),
+                    leader::LeaderEvent::Notice(text) => console::print_notice(text),
                     leader::LeaderEvent::StopRequested => wished(),
                 }
             }
             let level = match stop.level() {
-                StopLevel::Run => 0,
-                StopLevel::Graceful => 1,
-                StopLevel::Now => 2,
+                StopUrgency::Run => 0,
+                StopUrgency::Graceful => 1,
+                StopUrgency::Now => 2,
             };
-            self.leader.stop(level, self.clock.now());
+            self.leader.order_stop(level, self.clock.now());
             if let Some(result) = self.leader.result() {
-                observe(Observation::Shards(&self.leader.merger.figures()));
+                observe(Observation::Shards(&self.leader.merger.shard_figures()));
                 result?;
                 let (established, workers) = self.leader.merger.aggregator.connect_summary();
                 return Ok(RunCompletion {
-                    interrupted: stop.level() != StopLevel::Run,
+                    interrupted: stop.level() != StopUrgency::Run,
                     workers,
                     established,
                     watched_pids: Vec::new(),
-                    negotiated: self.leader.merger.aggregator.negotiated(),
+                    negotiated: self.leader.merger.aggregator.negotiated_tls(),
                 });
             }
         }
@@ -242,7 +242,7 @@ impl LeaderShutdown {
                 let now = leading.clock.now();
                 match ended.try_recv() {
                     Ok(ended) => {
-                        leading.leader.end(ended, now);
+                        leading.leader.announce_result(ended, now);
                         patience = Some(now + super::member::STORE_TIMEOUT);
                     }
                     // The handle was dropped without announcing a result.

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::thread;
 
 use plimsoll_engine::Clock;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::Plan;
 use plimsoll_model::runs::run::{Run, RunState};
 use plimsoll_model::spec::Spec;
@@ -78,7 +78,7 @@ impl<'a> ShardGroup<'a> {
 
     /// Announces load number `number` of the series, or the end of the series if there is no such load.
     fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
-        let ask = StoreRequest::put_json(objects::announcement_object(number), next);
+        let ask = StoreRequest::put_json_request(objects::announcement_object_name(number), next);
         self.store.send_and_wait(&ask).map(drop)
     }
 
@@ -93,7 +93,7 @@ impl<'a> ShardGroup<'a> {
     ) -> Result<Run, Failure> {
         let number = self.loads_started.get() + 1;
         // Prepare shard 0's own share first, so that no load is announced that it can't run.
-        let part = self.shard_run(number, job.spec, job.plan)?;
+        let part = self.new_shard_run(number, job.spec, job.plan)?;
         self.announce(number, &NextLoad::Load(step))?;
         self.loads_started.set(number);
         let run = part.run_as_leader(
@@ -119,12 +119,12 @@ impl<'a> ShardGroup<'a> {
     ) -> Result<Exit, Failure> {
         loop {
             let number = self.loads_started.get() + 1;
-            let next = self.next();
+            let next = self.wait_for_announcement();
             match next.inspect_err(|failure| self.withdraw(number, failure))? {
                 Some(NextLoad::Load(step)) => {
                     self.loads_started.set(number);
                     let part = plan_of(step)
-                        .and_then(|(spec, plan)| self.shard_run(number, &spec, &plan))
+                        .and_then(|(spec, plan)| self.new_shard_run(number, &spec, &plan))
                         .inspect_err(|failure| self.withdraw(number, failure))?;
                     part.run_as_member()?;
                 }
@@ -139,12 +139,12 @@ impl<'a> ShardGroup<'a> {
 
     /// Tells shard 0 that this shard does not take part in a load. Errors are ignored, because shard 0 then times out.
     fn withdraw(&self, number: u32, why: impl std::fmt::Display) {
-        let folder = self.store.folder(&objects::load_folder(number));
+        let folder = self.store.subfolder(&objects::load_folder_name(number));
         let _ = withdraw(&folder, self.identity.shard, why);
     }
 
     /// Waits for the announcement of the next load; returns `None` if this process is interrupted.
-    fn next<S: DeserializeOwned>(&self) -> Result<Option<NextLoad<S>>, Failure> {
+    fn wait_for_announcement<S: DeserializeOwned>(&self) -> Result<Option<NextLoad<S>>, Failure> {
         let number = self.loads_started.get() + 1;
         let patience = match number {
             1 => self.identity.barrier,
@@ -152,7 +152,7 @@ impl<'a> ShardGroup<'a> {
         };
         let clock = Clock::new();
         let began = clock.now();
-        let name = objects::announcement_object(number);
+        let name = objects::announcement_object_name(number);
         loop {
             // Retry after errors, because shard 0 may not have started yet.
             let answer = self.store.send_and_wait(&StoreRequest::Get(name.clone()));
@@ -168,7 +168,7 @@ impl<'a> ShardGroup<'a> {
                         waited.as_secs()
                     )));
                 }
-                _ if self.process.stop.level() != StopLevel::Run => {
+                _ if self.process.stop.level() != StopUrgency::Run => {
                     return Ok(None);
                 }
                 _ => thread::sleep(RETRY_DELAY),
@@ -176,8 +176,13 @@ impl<'a> ShardGroup<'a> {
         }
     }
 
-    fn shard_run(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<ShardRun<'a>, Failure> {
-        let store = self.store.folder(&objects::load_folder(number));
+    fn new_shard_run(
+        &self,
+        number: u32,
+        spec: &Spec,
+        plan: &Plan,
+    ) -> Result<ShardRun<'a>, Failure> {
+        let store = self.store.subfolder(&objects::load_folder_name(number));
         ShardRun::new(spec, plan, self.identity, self.process, store)
     }
 }

@@ -15,14 +15,14 @@ use plimsoll_model::Time;
 use plimsoll_model::records::record::RequestRecord;
 use plimsoll_model::runs::run::IntervalRecord;
 
-use super::member::{MAX_COUNTED_GAP, POLL_INTERVAL, STORE_TIMEOUT};
+use super::member::{MAX_SILENCE_PER_READ, POLL_INTERVAL, STORE_TIMEOUT};
 use super::merging::LogMerger;
 use super::objects::{
     self, ARRIVALS_FOLDER, Arrival, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest, RunResult,
     STOP_REQUEST_OBJECT, StopRequest, from_json,
 };
-use super::request_slot::{RequestSlot, store_failure_message};
 use super::store::{StoreRequest, StoreResponse};
+use super::store_request_slot::{StoreRequestSlot, store_failure_message};
 use crate::load::multiprocess::wire::ShardMessage;
 
 /// Time without a new part of a shard's log, while the store answers, after which the shard counts as lost.
@@ -89,7 +89,7 @@ enum ArrivalState {
 /// The leader's view of a shard.
 struct RemoteShard {
     arrival: ArrivalState,
-    slot: RequestSlot,
+    slot: StoreRequestSlot,
     /// Number of the next part of the shard's log to read.
     next_part: u64,
     answered_at: Time,
@@ -112,11 +112,11 @@ pub(super) struct Leader {
     /// Time until which all shards must have arrived.
     arrival_deadline: Time,
     phase: LeaderPhase,
-    manifest_slot: RequestSlot,
+    manifest_slot: StoreRequestSlot,
     manifest_written: bool,
-    list_slot: RequestSlot,
-    stop_request_slot: RequestSlot,
-    orders_slot: RequestSlot,
+    list_slot: StoreRequestSlot,
+    stop_request_slot: StoreRequestSlot,
+    orders_slot: StoreRequestSlot,
     orders: Orders,
     /// The orders that have been written to the store.
     written_orders: Orders,
@@ -136,7 +136,7 @@ impl Leader {
             let offset = Duration::from_millis(u64::from(shard) * 379 % 1_000);
             RemoteShard {
                 arrival: ArrivalState::Absent,
-                slot: RequestSlot::new(now + offset),
+                slot: StoreRequestSlot::new(now + offset),
                 next_part: 0,
                 answered_at: now,
                 silence: Duration::ZERO,
@@ -146,11 +146,11 @@ impl Leader {
             arrival_deadline: now + charge.barrier,
             unix_zero,
             phase: LeaderPhase::Arriving,
-            manifest_slot: RequestSlot::new(now),
+            manifest_slot: StoreRequestSlot::new(now),
             manifest_written: false,
-            list_slot: RequestSlot::new(now),
-            stop_request_slot: RequestSlot::new(now + STOP_POLL_INTERVAL),
-            orders_slot: RequestSlot::new(now),
+            list_slot: StoreRequestSlot::new(now),
+            stop_request_slot: StoreRequestSlot::new(now + STOP_POLL_INTERVAL),
+            orders_slot: StoreRequestSlot::new(now),
             orders: Orders::default(),
             written_orders: Orders::default(),
             pending_orders: Orders::default(),
@@ -165,7 +165,7 @@ impl Leader {
         }
     }
 
-    pub(super) fn event(&mut self) -> Option<LeaderEvent> {
+    pub(super) fn next_event(&mut self) -> Option<LeaderEvent> {
         self.events.pop_front()
     }
 
@@ -177,7 +177,7 @@ impl Leader {
     }
 
     /// Orders all shards to stop. `level` is as in [`Orders::stop`].
-    pub(super) fn stop(&mut self, level: u8, now: Time) {
+    pub(super) fn order_stop(&mut self, level: u8, now: Time) {
         if level <= self.orders.stop {
             return;
         }
@@ -194,7 +194,7 @@ impl Leader {
     }
 
     /// Announces the result of the run. Call this after the run directory is written and judged.
-    pub(super) fn end(&mut self, ended: RunResult, now: Time) {
+    pub(super) fn announce_result(&mut self, ended: RunResult, now: Time) {
         self.orders.ended = Some(ended);
         self.orders_slot.make_due(now);
     }
@@ -208,33 +208,33 @@ impl Leader {
         let mut asks = Vec::new();
         self.check_deadlines(now);
         if !self.manifest_written && self.manifest_slot.is_due(now) {
-            self.manifest_slot.send(now);
+            self.manifest_slot.mark_sent(now);
             asks.push((
                 LeaderRequestKind::Manifest,
-                StoreRequest::put_json(HEAD_OBJECT, &self.config.manifest),
+                StoreRequest::put_json_request(HEAD_OBJECT, &self.config.manifest),
             ));
         }
         if self.orders_slot.is_due(now) && !self.has_ended() {
-            self.orders_slot.send(now);
+            self.orders_slot.mark_sent(now);
             self.orders.beat += 1;
             self.pending_orders = self.orders.clone();
             asks.push((
                 LeaderRequestKind::Orders,
-                StoreRequest::put_json(ORDERS_OBJECT, &self.orders),
+                StoreRequest::put_json_request(ORDERS_OBJECT, &self.orders),
             ));
         }
         if self.phase == LeaderPhase::Over {
             return asks;
         }
         if self.phase == LeaderPhase::Arriving && self.list_slot.is_due(now) {
-            self.list_slot.send(now);
+            self.list_slot.mark_sent(now);
             asks.push((
                 LeaderRequestKind::List,
                 StoreRequest::List(ARRIVALS_FOLDER.to_owned()),
             ));
         }
         if self.stop_request_slot.is_due(now) {
-            self.stop_request_slot.send(now);
+            self.stop_request_slot.mark_sent(now);
             asks.push((
                 LeaderRequestKind::StopRequest,
                 StoreRequest::Get(STOP_REQUEST_OBJECT.to_owned()),
@@ -242,14 +242,14 @@ impl Leader {
         }
         for (shard, remote) in (0..).zip(&mut self.shards) {
             let wanted = match (self.phase, remote.arrival) {
-                (_, ArrivalState::Listed) => Some(objects::arrival_object(shard)),
-                (_, ArrivalState::Withdrawn) => Some(objects::withdrawal_object(shard)),
+                (_, ArrivalState::Listed) => Some(objects::arrival_object_name(shard)),
+                (_, ArrivalState::Withdrawn) => Some(objects::withdrawal_object_name(shard)),
                 (LeaderPhase::Arriving, _) => None,
                 _ if self.merger.has_ended(shard) => None,
-                _ => Some(objects::log_part_object(shard, remote.next_part)),
+                _ => Some(objects::log_part_object_name(shard, remote.next_part)),
             };
             if let Some(name) = wanted.filter(|_| remote.slot.is_due(now)) {
-                remote.slot.send(now);
+                remote.slot.mark_sent(now);
                 asks.push((LeaderRequestKind::Shard(shard), StoreRequest::Get(name)));
             }
         }
@@ -275,7 +275,7 @@ impl Leader {
                 if now.duration_since(self.progress_sent_at) >= POLL_INTERVAL =>
             {
                 self.progress_sent_at = now;
-                let up = self.merger.aggregator.open_connections();
+                let up = self.merger.aggregator.open_connection_count();
                 self.events.push_back(LeaderEvent::Connecting(up));
             }
             LeaderPhase::Running
@@ -287,7 +287,7 @@ impl Leader {
                         self.drop_shard(shard, "did not stop when it was told to".to_owned());
                     }
                 }
-                self.emit(now);
+                self.advance_phase(now);
             }
             _ => {}
         }
@@ -325,7 +325,7 @@ impl Leader {
             LeaderRequestKind::Orders => {
                 self.written_orders = self.pending_orders.clone();
                 let more = self.orders != self.written_orders;
-                let sent = self.orders_slot.sent();
+                let sent = self.orders_slot.sent_or_due_at();
                 let next = if more { now } else { sent + POLL_INTERVAL };
                 self.orders_slot.mark_answered(next);
             }
@@ -363,7 +363,7 @@ impl Leader {
         let of = self.config.arrival.of;
         for shard in names
             .iter()
-            .filter_map(|name| objects::shard_from_arrival(name))
+            .filter_map(|name| objects::shard_from_arrival_name(name))
         {
             match self.shards.get_mut(shard as usize) {
                 Some(remote) if remote.arrival == ArrivalState::Absent => {
@@ -380,7 +380,7 @@ impl Leader {
         }
         for shard in names
             .iter()
-            .filter_map(|name| objects::shard_from_withdrawal(name))
+            .filter_map(|name| objects::shard_from_withdrawal_name(name))
         {
             // Skip the withdrawal while a request is in flight, because the answer to that request would be mistaken
             // for the withdrawal. The next listing contains the withdrawal again.
@@ -404,7 +404,7 @@ impl Leader {
         };
         remote.slot.mark_answered(now);
         if remote.arrival == ArrivalState::Withdrawn {
-            let reason = objects::withdrawal_reason(bytes);
+            let reason = objects::parse_withdrawal_reason(bytes);
             let text = format!("shard {shard} of {}: {reason}", self.config.arrival.of);
             return self.abort(text, now);
         }
@@ -421,7 +421,7 @@ impl Leader {
             )),
             Ok(there) => own
                 .digests
-                .difference(&there.digests)
+                .describe_difference(&there.digests)
                 .map(|what| format!("has {what} than shard 0: give all shards the same")),
         };
         if let Some(problem) = problem {
@@ -442,7 +442,9 @@ impl Leader {
     /// Handles the answer to reading a part of a shard's log.
     fn on_log_part(&mut self, shard: u32, answer: StoreResponse, now: Time) {
         let remote = &mut self.shards[shard as usize];
-        let waited = now.duration_since(remote.answered_at).min(MAX_COUNTED_GAP);
+        let waited = now
+            .duration_since(remote.answered_at)
+            .min(MAX_SILENCE_PER_READ);
         remote.answered_at = now;
         let StoreResponse::Bytes { bytes, .. } = answer else {
             remote.silence += waited;
@@ -456,7 +458,7 @@ impl Leader {
                     LeaderPhase::Connecting => self.abort(format!("shard {shard}: {why}"), now),
                     _ => self.drop_shard(shard, why),
                 }
-                self.emit(now);
+                self.advance_phase(now);
             }
             return;
         };
@@ -466,7 +468,7 @@ impl Leader {
         for message in objects::read_log_part(&bytes) {
             self.on_message(shard, message, now);
         }
-        self.emit(now);
+        self.advance_phase(now);
     }
 
     fn on_message(&mut self, shard: u32, message: ShardMessage, now: Time) {
@@ -474,7 +476,7 @@ impl Leader {
             return;
         }
         self.merger.add_message(shard, message, &self.orders);
-        if let Some(problem) = self.merger.problem(shard) {
+        if let Some(problem) = self.merger.incomplete_reason(shard) {
             let text = format!("shard {shard} of {}: {problem}", self.config.arrival.of);
             match self.phase {
                 LeaderPhase::Connecting | LeaderPhase::Arriving => self.abort(text, now),
@@ -506,7 +508,7 @@ impl Leader {
 
     /// Emits events for complete intervals, starts the load once all shards are ready, and sets the result once all
     /// shards have ended.
-    fn emit(&mut self, now: Time) {
+    fn advance_phase(&mut self, now: Time) {
         while let Some((record, requests)) = self.merger.aggregator.intervals.next(None) {
             let event = LeaderEvent::Interval(Box::new(record), requests);
             self.events.push_back(event);
@@ -536,7 +538,7 @@ impl Leader {
         if let Err(error) = established.require_any(&self.config.url, attempted) {
             return self.abort_with_error(error.to_string(), error, now);
         }
-        let offset = i128::from(self.merger.offset(0).unwrap_or_default().offset_us) * 1_000;
+        let offset = i128::from(self.merger.clock_offset(0).unwrap_or_default().offset_us) * 1_000;
         let begin = i128::from(self.unix_zero) + i128::from((now + START_LEAD_TIME).0) + offset;
         self.orders.begin_unix_ns = Some(u64::try_from(begin).unwrap_or(0));
         self.orders_slot.make_due(now);
@@ -567,7 +569,7 @@ impl Leader {
         if self.phase != LeaderPhase::Over {
             self.merger.aggregator.intervals.mark_all_ended();
             self.phase = LeaderPhase::Over;
-            self.emit(now);
+            self.advance_phase(now);
             self.result = Some(Err(EngineError::Shards(reason.clone())));
         }
         self.orders.abort.get_or_insert(reason);

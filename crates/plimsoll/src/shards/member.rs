@@ -2,8 +2,8 @@
 //! shard's arrival, follows the coordinator's orders, and writes the shard's log.
 //!
 //! A member is a state machine without I/O or clock: [`Member::poll`] returns the requests that are due,
-//! [`Member::on_answer`] handles their answers, and [`Member::event`] returns events for the load. A shard makes at
-//! most one request per second about its log and, except while it waits for the start, one about the orders.
+//! [`Member::on_answer`] handles their answers, and [`Member::next_event`] returns events for the load. A shard makes
+//! at most one request per second about its log and, except while it waits for the start, one about the orders.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::objects::{
-    self, Arrival, ORDERS_OBJECT, Orders, RunResult, compress_log_part, from_json, log_part_object,
-    to_json,
+    self, Arrival, ORDERS_OBJECT, Orders, RunResult, compress_log_part, from_json,
+    log_part_object_name, to_json,
 };
-use super::request_slot::{RequestSlot, store_failure_message};
 use super::store::{StoreRequest, StoreResponse};
+use super::store_request_slot::{StoreRequestSlot, store_failure_message};
 use crate::load::multiprocess::wire::{ClockOffset, ShardMessage};
 
 /// How often the log is written, and orders are read during the load.
@@ -35,7 +35,7 @@ pub(super) const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum time between two reads of the orders that counts as silence of the coordinator. The rest of a longer gap is
 /// not counted, because this process or the store must have been stalled.
-pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
+pub(super) const MAX_SILENCE_PER_READ: Duration = Duration::from_secs(3);
 
 /// The kind of a store request that a member makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +97,8 @@ pub(super) struct Member {
     /// Whether a message about the failing store has been printed.
     failure_reported: bool,
     state: MemberState,
-    log_slot: RequestSlot,
-    orders_slot: RequestSlot,
+    log_slot: StoreRequestSlot,
+    orders_slot: StoreRequestSlot,
     /// Times before and after the arrival was written; comparing them with the store's timestamp gives the clock
     /// offset.
     arrival_written: Option<(Time, Time)>,
@@ -127,8 +127,8 @@ impl Member {
             patience: barrier.max(STORE_TIMEOUT),
             failure_reported: false,
             state: MemberState::CheckDuplicate,
-            log_slot: RequestSlot::new(now),
-            orders_slot: RequestSlot::new(now + offset / 2),
+            log_slot: StoreRequestSlot::new(now),
+            orders_slot: StoreRequestSlot::new(now + offset / 2),
             arrival_written: None,
             offset: ClockOffset::default(),
             lines: Vec::new(),
@@ -144,7 +144,7 @@ impl Member {
     }
 
     /// Adds a message to the log.
-    pub(super) fn log(&mut self, message: &ShardMessage) {
+    pub(super) fn log_message(&mut self, message: &ShardMessage) {
         self.lines.push(message.to_line());
     }
 
@@ -154,7 +154,7 @@ impl Member {
         self.log_slot.make_due(now);
     }
 
-    pub(super) fn event(&mut self) -> Option<MemberEvent> {
+    pub(super) fn next_event(&mut self) -> Option<MemberEvent> {
         self.events.pop_front()
     }
 
@@ -164,7 +164,7 @@ impl Member {
     }
 
     /// Returns whether the whole log is in the store.
-    pub(super) fn is_written(&self) -> bool {
+    pub(super) fn is_log_written(&self) -> bool {
         self.lines.is_empty() && self.sealed_part.is_none()
     }
 
@@ -175,9 +175,9 @@ impl Member {
             return asks;
         }
         // Don't write an empty log before all shards have arrived: the coordinator does not read logs before that.
-        let idle = self.state == MemberState::Log && !self.orders.connect && self.is_written();
+        let idle = self.state == MemberState::Log && !self.orders.connect && self.is_log_written();
         if self.log_slot.is_due(now) && !idle {
-            let name = objects::arrival_object(self.arrival.shard);
+            let name = objects::arrival_object_name(self.arrival.shard);
             let ask = match self.state {
                 MemberState::CheckDuplicate | MemberState::Verify => StoreRequest::Get(name),
                 MemberState::Arrive => StoreRequest::Put {
@@ -193,7 +193,7 @@ impl Member {
                         sealed
                     });
                     StoreRequest::Put {
-                        name: log_part_object(self.arrival.shard, self.next_part),
+                        name: log_part_object_name(self.arrival.shard, self.next_part),
                         bytes: sealed.clone(),
                         create: false,
                     }
@@ -202,11 +202,11 @@ impl Member {
             if self.state == MemberState::Arrive {
                 self.arrival_written.get_or_insert((now, now));
             }
-            self.log_slot.send(now);
+            self.log_slot.mark_sent(now);
             asks.push((MemberRequestKind::Log, ask));
         }
         if self.state == MemberState::Log && self.orders_slot.is_due(now) {
-            self.orders_slot.send(now);
+            self.orders_slot.mark_sent(now);
             asks.push((
                 MemberRequestKind::Orders,
                 StoreRequest::Get(ORDERS_OBJECT.to_owned()),
@@ -234,7 +234,7 @@ impl Member {
             };
             let for_good = for_good && self.state != MemberState::Log;
             if for_good || failing >= patience {
-                self.lose_run(store_failure_message(
+                self.end_as_lost(store_failure_message(
                     &problem,
                     (!for_good).then_some(failing),
                 ));
@@ -254,13 +254,13 @@ impl Member {
         }
     }
 
-    fn lose_run(&mut self, why: String) {
+    fn end_as_lost(&mut self, why: String) {
         self.state = MemberState::Over;
         self.events.push_back(MemberEvent::Lost(why));
     }
 
     fn on_log_answer(&mut self, answer: StoreResponse, now: Time) {
-        let sent = self.log_slot.sent();
+        let sent = self.log_slot.sent_or_due_at();
         let mut next = now;
         match (self.state, answer) {
             (MemberState::CheckDuplicate, StoreResponse::Missing) => {
@@ -284,17 +284,17 @@ impl Member {
                 },
             ) => match from_json::<Arrival>("arrival", &bytes) {
                 Ok(there) if there.token == self.arrival.token => {
-                    self.offset = self.measure(modified_unix_ns);
-                    self.log(&ShardMessage::Clock(self.offset));
+                    self.offset = self.measure_clock_offset(modified_unix_ns);
+                    self.log_message(&ShardMessage::Clock(self.offset));
                     self.state = MemberState::Log;
                 }
                 Ok(_) => {
-                    return self.lose_run(format!(
+                    return self.end_as_lost(format!(
                         "shard {} of this run has already joined: it was started twice or restarted, or the run ID was used before; give each run a --run-id of its own",
                         self.arrival.shard
                     ));
                 }
-                Err(problem) => return self.lose_run(problem),
+                Err(problem) => return self.end_as_lost(problem),
             },
             (MemberState::Log, StoreResponse::Done) => {
                 self.sealed_part = None;
@@ -313,7 +313,7 @@ impl Member {
 
     /// Computes the offset of the store's clock from the timestamp of the arrival. The timestamp may be an HTTP date,
     /// which has a resolution of one second.
-    fn measure(&self, modified_unix_ns: u64) -> ClockOffset {
+    fn measure_clock_offset(&self, modified_unix_ns: u64) -> ClockOffset {
         const SECOND_NS: i128 = 1_000_000_000;
         let Some((from, to)) = self.arrival_written else {
             return ClockOffset::default();
@@ -340,13 +340,15 @@ impl Member {
     }
 
     fn on_orders(&mut self, answer: StoreResponse, now: Time) {
-        let waited = now.duration_since(self.orders_read_at).min(MAX_COUNTED_GAP);
+        let waited = now
+            .duration_since(self.orders_read_at)
+            .min(MAX_SILENCE_PER_READ);
         self.orders_read_at = now;
         let orders = match answer {
             StoreResponse::Bytes { bytes, .. } => {
                 match from_json::<Orders>(ORDERS_OBJECT, &bytes) {
                     Ok(orders) => Some(orders),
-                    Err(problem) => return self.lose_run(problem),
+                    Err(problem) => return self.end_as_lost(problem),
                 }
             }
             _ => None,
@@ -361,7 +363,7 @@ impl Member {
             }
             None if self.orders.beat == 0 => {
                 if now > self.leader_deadline {
-                    self.lose_run(
+                    self.end_as_lost(
                         "shard 0, which leads the run, has not joined (--barrier sets how long shards wait for each other)".to_owned(),
                     );
                 }
@@ -369,7 +371,7 @@ impl Member {
             _ => {
                 self.silence += waited;
                 if self.silence >= LEADER_TIMEOUT {
-                    self.lose_run(format!(
+                    self.end_as_lost(format!(
                         "shard 0, which leads the run, has not responded for {} s; the measurements are in the rendezvous: recover them with `plimsoll merge`",
                         self.silence.as_secs()
                     ));
@@ -383,7 +385,7 @@ impl Member {
         let orders = &self.orders;
         if let Some(reason) = &orders.abort {
             let reason = reason.clone();
-            return self.lose_run(reason);
+            return self.end_as_lost(reason);
         }
         if orders.connect && !before.connect {
             self.events.push_back(MemberEvent::Connect);

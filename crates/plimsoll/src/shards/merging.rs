@@ -15,7 +15,7 @@ pub(super) struct LogMerger {
     header: RunHeader,
     pub(super) aggregator: IntervalAggregator,
     shards: Vec<ShardProgress>,
-    /// Sum of all shards' counts, which detects overflow.
+    /// Sum of all shards' counts, kept to detect overflow.
     sum: CountSum,
 }
 
@@ -45,11 +45,11 @@ impl LogMerger {
     }
 
     /// Returns why the shard did not complete its share of the load; `None` if it did, or if it has not ended.
-    pub(super) fn problem(&self, shard: u32) -> Option<&str> {
+    pub(super) fn incomplete_reason(&self, shard: u32) -> Option<&str> {
         self.shards[shard as usize].reason.as_deref()
     }
 
-    pub(super) fn offset(&self, shard: u32) -> Option<ClockOffset> {
+    pub(super) fn clock_offset(&self, shard: u32) -> Option<ClockOffset> {
         self.shards[shard as usize].offset
     }
 
@@ -62,8 +62,8 @@ impl LogMerger {
         match &message {
             ShardMessage::Clock(offset) => one.offset = Some(*offset),
             ShardMessage::Interval(interval) => {
-                if let Err(problem) = self.add(shard, interval) {
-                    self.fail(shard, format!("it sent impossible measurements: {problem}"));
+                if let Err(problem) = self.add_interval(shard, interval) {
+                    self.mark_failed(shard, format!("it sent impossible measurements: {problem}"));
                     return;
                 }
             }
@@ -71,7 +71,7 @@ impl LogMerger {
                 if let Some(contradiction) =
                     one.totals.as_ref().and_then(|t| t.find_contradiction())
                 {
-                    self.fail(shard, contradiction);
+                    self.mark_failed(shard, contradiction);
                     return;
                 }
                 one.state = Some(if end.interrupted {
@@ -83,7 +83,7 @@ impl LogMerger {
                     .then(|| "was stopped early, and handed over its measurements".to_owned());
             }
             ShardMessage::Failed(problem) | ShardMessage::Defect(problem) => {
-                self.fail(shard, problem.clone());
+                self.mark_failed(shard, problem.clone());
                 return;
             }
             _ => {}
@@ -92,7 +92,7 @@ impl LogMerger {
     }
 
     /// Adds an interval to the shard's totals, unless the counts of all shards would overflow.
-    fn add(&mut self, shard: u32, interval: &IntervalRecord) -> Result<(), String> {
+    fn add_interval(&mut self, shard: u32, interval: &IntervalRecord) -> Result<(), String> {
         self.sum.add(interval)?;
         let one = &mut self.shards[shard as usize];
         let totals = one.totals.get_or_insert_default();
@@ -101,7 +101,7 @@ impl LogMerger {
     }
 
     /// Marks the shard as failed; its later messages are ignored.
-    fn fail(&mut self, shard: u32, problem: String) {
+    fn mark_failed(&mut self, shard: u32, problem: String) {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Failed);
         one.reason = Some(problem);
@@ -116,7 +116,7 @@ impl LogMerger {
         self.aggregator.intervals.mark_ended(shard as usize);
     }
 
-    pub(super) fn figures(&self) -> Vec<ShardFigures> {
+    pub(super) fn shard_figures(&self) -> Vec<ShardFigures> {
         let figures = (0..).zip(&self.shards).map(|(shard, one)| ShardFigures {
             state: one.state.unwrap_or(ShardState::Lost),
             reason: one.reason.clone(),

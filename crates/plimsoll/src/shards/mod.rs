@@ -20,8 +20,8 @@ mod member;
 mod merging;
 mod objects;
 mod reading;
-mod request_slot;
 mod store;
+mod store_request_slot;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +32,7 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_engine::worker::{ConnectSummary, StopLevel};
+use plimsoll_engine::worker::{ConnectSummary, StopUrgency};
 use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag};
 use plimsoll_model::plan::WatchedProcess;
 use plimsoll_model::records::record::RequestRecord;
@@ -41,12 +41,12 @@ use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
 use crate::failure::{Exit, Failure};
-use crate::load::execution::{self, LoadRunner, OutputFlags, RunLoad};
+use crate::load::execution::{self, LoadFunction, LoadRunner, OutputFlags};
 use crate::load::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, send_observation};
 use crate::load::multiprocess::{self, MultiprocessLoad, ProcessLayout};
 use crate::load::process::ProcessContext;
 use crate::load::profiler;
-use crate::load::protocols::initial_connections;
+use crate::load::protocols::initial_connection_count;
 use crate::screen::console;
 use context::withdraw;
 use exchange::{LeaderDriver, LeaderShutdown, MemberHandle};
@@ -128,7 +128,7 @@ impl<'a> ShardRun<'a> {
         store: RendezvousStore,
     ) -> Result<ShardRun<'a>, Failure> {
         if plan.profile.is_some() {
-            return Err(profiler::several_machines_failure());
+            return Err(profiler::multi_machine_profile_failure());
         }
         let filled_in = spec.with_defaults(plan);
         let mut plan = plan.clone();
@@ -172,14 +172,14 @@ impl ShardRun<'_> {
             let _ = withdraw(&self.store, shard, failure);
         })?;
         let over = match self.run_load(&rendezvous, &stop) {
-            LoadEnd::Over(over) => Some(over),
-            LoadEnd::Done => {
+            LoadEnding::Over(over) => Some(over),
+            LoadEnding::Done => {
                 self.print_status("its share is done; waiting for the end of the run");
-                wait_for_end(&rendezvous, || false)
+                wait_for_run_end(&rendezvous, || false)
             }
-            LoadEnd::Withdrawn => {
+            LoadEnding::Withdrawn => {
                 let _ = withdraw(&self.store, shard, INTERRUPTED_REASON);
-                wait_for_end(&rendezvous, || stop.level() == StopLevel::Now)
+                wait_for_run_end(&rendezvous, || stop.level() == StopUrgency::Now)
             }
         };
         match over {
@@ -195,7 +195,7 @@ impl ShardRun<'_> {
     /// `conclude`, and returns the exit code of all shards.
     fn run_as_leader<T>(
         &self,
-        conclude: impl FnOnce(&mut RunLoad<'_>) -> Result<T, Failure>,
+        conclude: impl FnOnce(&mut LoadFunction<'_>) -> Result<T, Failure>,
         exit: impl FnOnce(&T) -> Exit,
     ) -> Result<T, Failure> {
         self.print_status("waiting for the other shards");
@@ -213,9 +213,10 @@ impl ShardRun<'_> {
             url: self.plan.target.url.clone(),
             barrier: self.identity.barrier,
         };
-        let wanted = initial_connections(&self.plan);
+        let wanted = initial_connection_count(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.origin_unix_ns());
-        // Shard 0's own load gets a separate stop flag, so that it is stopped by orders like the loads of other shards.
+        // Shard 0's own load gets a separate stop flag, so that the coordinator's orders stop it, just as they stop the
+        // loads of other shards.
         let stop = StopFlag::new();
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
@@ -249,10 +250,11 @@ impl ShardRun<'_> {
             // The run failed before its load started: tell the other shards, which would otherwise wait.
             (None, Err(failure)) => {
                 let orders = Orders::with_result(RunResult::from_failure(failure));
-                self.store.send_and_wait(&store::StoreRequest::put_json(
-                    objects::ORDERS_OBJECT,
-                    &orders,
-                ))?;
+                self.store
+                    .send_and_wait(&store::StoreRequest::put_json_request(
+                        objects::ORDERS_OBJECT,
+                        &orders,
+                    ))?;
             }
             (None, Ok(_)) => {}
         }
@@ -260,25 +262,25 @@ impl ShardRun<'_> {
     }
 
     /// Waits until all shards have arrived, and runs this shard's load.
-    fn run_load(&self, rendezvous: &MemberHandle, stop: &StopFlag) -> LoadEnd {
+    fn run_load(&self, rendezvous: &MemberHandle, stop: &StopFlag) -> LoadEnding {
         let connect = |event: MemberEvent| {
             (event == MemberEvent::Connect || event.is_over()).then_some(event)
         };
-        match wait(rendezvous, || is_stopped(stop), connect) {
+        match wait_for_event(rendezvous, || is_stopped(stop), connect) {
             Some(MemberEvent::Connect) => {}
-            Some(over) => return LoadEnd::Over(over),
+            Some(over) => return LoadEnding::Over(over),
             None => {
                 // The coordinator reads this message if all shards have arrived in the meantime.
-                rendezvous.send(ShardMessage::Finished(FinishReport::interrupted()));
+                rendezvous.send(ShardMessage::Finished(FinishReport::new_interrupted()));
                 rendezvous.close();
-                return LoadEnd::Withdrawn;
+                return LoadEnding::Withdrawn;
             }
         }
         let mut missed = None;
         let begun = Cell::new(Time::NEVER);
         let mut start = |established: &ConnectSummary, workers: u32| {
             rendezvous.send(ShardMessage::Ready(ReadyReport::new(established, workers)));
-            let begin = wait(rendezvous, || is_stopped(stop), start_time)?;
+            let begin = wait_for_event(rendezvous, || is_stopped(stop), start_time_from_event)?;
             let at = begin.map_err(|why| missed = Some(why)).ok()?;
             begun.set(at);
             if self.identity.shard.index > 0 {
@@ -294,7 +296,7 @@ impl ShardRun<'_> {
         let send = |message| {
             rendezvous.send(match message {
                 ShardMessage::Request(request) => {
-                    ShardMessage::Request(relative_to_start(begun.get(), request))
+                    ShardMessage::Request(make_relative_to_start(begun.get(), request))
                 }
                 message => message,
             });
@@ -302,17 +304,17 @@ impl ShardRun<'_> {
         let mut observe = |event: Observation<'_>| send_observation(&event, send);
         let result = self.run_engine(place, stop, &mut observe);
         rendezvous.send(match (result, missed) {
-            (_, Some(LoadStartError::Over(over))) => return LoadEnd::Over(over),
+            (_, Some(LoadStartError::Over(over))) => return LoadEnding::Over(over),
             (_, Some(LoadStartError::TooLate(problem))) => ShardMessage::Failed(problem),
             (Ok(finished), None) => ShardMessage::Finished(FinishReport::from_completion(finished)),
             (Err(EngineError::Interrupted), None) => {
-                ShardMessage::Finished(FinishReport::interrupted())
+                ShardMessage::Finished(FinishReport::new_interrupted())
             }
             (Err(e @ EngineError::Defect(_)), None) => ShardMessage::Defect(e.to_string()),
             (Err(e), None) => ShardMessage::Failed(e.to_string()),
         });
         rendezvous.close();
-        LoadEnd::Done
+        LoadEnding::Done
     }
 
     fn run_engine(
@@ -351,7 +353,7 @@ impl ShardRun<'_> {
     fn print_status(&self, doing: &str) {
         if self.process.progress != crate::screen::progress::ProgressStyle::None {
             let shard = self.identity.shard;
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "shard {} of {}: {doing}",
                 shard.index, shard.of
             ));
@@ -360,7 +362,7 @@ impl ShardRun<'_> {
 }
 
 /// How a shard's load ended.
-enum LoadEnd {
+enum LoadEnding {
     /// The load has ended; its measurements have been passed to the member's log.
     Done,
     /// The shard was stopped before all shards had arrived.
@@ -377,7 +379,7 @@ enum LoadStartError {
 }
 
 /// Makes a call's times relative to the start of the load, because the machines have different clocks.
-fn relative_to_start(begin: Time, mut request: RequestRecord) -> RequestRecord {
+fn make_relative_to_start(begin: Time, mut request: RequestRecord) -> RequestRecord {
     let sample = &mut request.sample;
     for time in [
         &mut sample.arrival,
@@ -394,11 +396,11 @@ fn relative_to_start(begin: Time, mut request: RequestRecord) -> RequestRecord {
 }
 
 fn is_stopped(stop: &StopFlag) -> bool {
-    stop.level() != StopLevel::Run
+    stop.level() != StopUrgency::Run
 }
 
 /// Returns the start time from an event, or why the load does not start; `None` for unrelated events.
-fn start_time(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
+fn start_time_from_event(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
     match event {
         MemberEvent::Begin(at) => Some(Ok(at)),
         MemberEvent::MissedStart(by) => Some(Err(LoadStartError::TooLate(format!(
@@ -410,15 +412,18 @@ fn start_time(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
 }
 
 /// Waits for the event that ends the run; `None` if `should_stop` returns true first.
-fn wait_for_end(rendezvous: &MemberHandle, should_stop: impl Fn() -> bool) -> Option<MemberEvent> {
-    wait(rendezvous, should_stop, |event| {
+fn wait_for_run_end(
+    rendezvous: &MemberHandle,
+    should_stop: impl Fn() -> bool,
+) -> Option<MemberEvent> {
+    wait_for_event(rendezvous, should_stop, |event| {
         event.is_over().then_some(event)
     })
 }
 
-/// Waits for an event for which `wanted` returns a value, and returns that value; returns `None` if `tired` returns
-/// true first.
-fn wait<T>(
+/// Waits for an event for which `wanted` returns a value, and returns that value; returns `None` if `tired`, the
+/// condition for giving up, is true first.
+fn wait_for_event<T>(
     rendezvous: &MemberHandle,
     tired: impl Fn() -> bool,
     wanted: impl Fn(MemberEvent) -> Option<T>,

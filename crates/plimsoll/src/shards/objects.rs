@@ -45,45 +45,45 @@ pub(super) const STOP_REQUEST_OBJECT: &str = "stop-request.json";
 pub(super) const ARRIVALS_FOLDER: &str = "arrivals";
 const WITHDRAWN_SUFFIX: &str = ".withdrawn.json";
 
-pub(super) fn arrival_object(shard: u32) -> String {
+pub(super) fn arrival_object_name(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}.json")
 }
 
 /// Returns the shard number in the name of an arrival.
-pub(super) fn shard_from_arrival(name: &str) -> Option<u32> {
+pub(super) fn shard_from_arrival_name(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(".json")?.parse().ok()
 }
 
 /// Returns the name of the object that a shard writes if it can't take part in the run.
-pub(super) fn withdrawal_object(shard: u32) -> String {
+pub(super) fn withdrawal_object_name(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}{WITHDRAWN_SUFFIX}")
 }
 
 /// Returns the shard number in the name of a withdrawal.
-pub(super) fn shard_from_withdrawal(name: &str) -> Option<u32> {
+pub(super) fn shard_from_withdrawal_name(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(WITHDRAWN_SUFFIX)?.parse().ok()
 }
 
-pub(super) fn log_part_object(shard: u32, number: u64) -> String {
+pub(super) fn log_part_object_name(shard: u32, number: u64) -> String {
     format!("logs/{shard:05}/{number:08}.zst")
 }
 
 /// Folder of the announcements of a series' loads.
 pub(super) const STEPS_FOLDER: &str = "steps";
 
-pub(super) fn announcement_object(number: u32) -> String {
-    format!("{STEPS_FOLDER}/{}.json", load_folder(number))
+pub(super) fn announcement_object_name(number: u32) -> String {
+    format!("{STEPS_FOLDER}/{}.json", load_folder_name(number))
 }
 
 /// Returns the folder of a load in a series.
-pub(super) fn load_folder(number: u32) -> String {
+pub(super) fn load_folder_name(number: u32) -> String {
     format!("{number:05}")
 }
 
 /// Returns the load's number from the name of its folder; `None` for other names.
-pub(super) fn parse_load_folder(name: &str) -> Option<u32> {
+pub(super) fn parse_load_folder_name(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
     (name.len() == 5).then(|| name.parse().ok()).flatten()
 }
@@ -101,7 +101,7 @@ pub(super) struct RunDigests {
 
 impl RunDigests {
     /// Describes the first difference; `None` if all digests are equal.
-    pub(super) fn difference(&self, other: &RunDigests) -> Option<String> {
+    pub(super) fn describe_difference(&self, other: &RunDigests) -> Option<String> {
         if self.build != other.build {
             return Some("another build of plimsoll".to_owned());
         }
@@ -135,7 +135,7 @@ pub(super) struct Withdrawal {
 }
 
 /// Returns the reason in a withdrawal object.
-pub(super) fn withdrawal_reason(bytes: &[u8]) -> String {
+pub(super) fn parse_withdrawal_reason(bytes: &[u8]) -> String {
     let read = from_json::<Withdrawal>("withdrawal", bytes);
     read.map_or_else(|problem| problem, |read| read.reason)
 }
@@ -290,11 +290,14 @@ mod tests {
             assert!(decompress_log_part(&sealed[..end]).is_err(), "cut at {end}");
         }
         assert!(decompress_log_part(b"hello").is_err());
-        assert_eq!(shard_from_arrival(&arrival_object(12)), Some(12));
-        assert_eq!(shard_from_arrival("arrivals/x"), None);
-        assert_eq!(shard_from_withdrawal(&withdrawal_object(12)), Some(12));
-        assert_eq!(shard_from_arrival(&withdrawal_object(12)), None);
-        assert_eq!(shard_from_withdrawal(&arrival_object(12)), None);
+        assert_eq!(shard_from_arrival_name(&arrival_object_name(12)), Some(12));
+        assert_eq!(shard_from_arrival_name("arrivals/x"), None);
+        assert_eq!(
+            shard_from_withdrawal_name(&withdrawal_object_name(12)),
+            Some(12)
+        );
+        assert_eq!(shard_from_arrival_name(&withdrawal_object_name(12)), None);
+        assert_eq!(shard_from_withdrawal_name(&arrival_object_name(12)), None);
     }
 
     #[test]
@@ -304,17 +307,20 @@ mod tests {
             build: "b".into(),
             data: [("rows.csv".to_owned(), "c".to_owned())].into(),
         };
-        assert_eq!(one.difference(&one), None);
+        assert_eq!(one.describe_difference(&one), None);
         let mut other = one.clone();
         other.data.insert("rows.csv".into(), "d".into());
-        let difference = one.difference(&other);
+        let difference = one.describe_difference(&other);
         assert_eq!(difference.as_deref(), Some("another data file rows.csv"));
         other.data.clear();
-        assert!(one.difference(&other).is_some());
+        assert!(one.describe_difference(&other).is_some());
         other.plan = "x".into();
-        assert_eq!(one.difference(&other).as_deref(), Some("another plan"));
+        assert_eq!(
+            one.describe_difference(&other).as_deref(),
+            Some("another plan")
+        );
         other.build = "x".into();
-        let difference = one.difference(&other);
+        let difference = one.describe_difference(&other);
         assert_eq!(difference.as_deref(), Some("another build of plimsoll"));
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::records::record::RequestRecord;
 use plimsoll_model::runs::run::{IntervalRecord, RunEnding, RunError, RunWriter};
 
@@ -57,7 +57,11 @@ pub(crate) struct RunFlags {
 ///
 /// # Errors
 /// When `given` is invalid; without it, when the rendezvous has no run or several.
-fn run_id(store: &RendezvousStore, url: &str, given: Option<&str>) -> Result<String, Failure> {
+fn resolve_run_id(
+    store: &RendezvousStore,
+    url: &str,
+    given: Option<&str>,
+) -> Result<String, Failure> {
     if let Some(id) = given {
         // The ID may be RUN-ID/NUMBER, which names a trial of a search.
         id.splitn(2, '/')
@@ -108,15 +112,15 @@ impl LogReader {
     fn open(run: &RunFlags) -> Result<LogReader, Failure> {
         let url = &run.rendezvous;
         let store = RendezvousStore::open(url, &run.access, ShardRole::Member)?;
-        let id = run_id(&store, url, run.run_id.as_deref())?;
-        let store = store.folder(&id);
+        let id = resolve_run_id(&store, url, run.run_id.as_deref())?;
+        let store = store.subfolder(&id);
         let StoreResponse::Bytes { bytes, .. } =
             store.send_and_wait(&StoreRequest::Get(HEAD_OBJECT.to_owned()))?
         else {
             let help = match store.send_and_wait(&StoreRequest::List(String::new()))? {
                 StoreResponse::Names(names) => names
                     .iter()
-                    .filter_map(|n| objects::parse_load_folder(n))
+                    .filter_map(|n| objects::parse_load_folder_name(n))
                     .max(),
                 _ => None,
             };
@@ -124,7 +128,7 @@ impl LogReader {
                 None => "give the --run-id that the shards have".to_owned(),
                 Some(latest) => format!(
                     "it is a search: name one of its trials, the latest with --run-id {id}/{}",
-                    objects::load_folder(latest)
+                    objects::load_folder_name(latest)
                 ),
             };
             return Err(Failure::error_with_help(
@@ -182,7 +186,7 @@ impl LogReader {
             let (sender, answers) = mpsc::channel();
             for &shard in some {
                 let sender = sender.clone();
-                let name = objects::log_part_object(shard, self.next_parts[shard as usize]);
+                let name = objects::log_part_object_name(shard, self.next_parts[shard as usize]);
                 self.store.send(StoreRequest::Get(name), move |answer| {
                     let _ = sender.send((shard, answer));
                 });
@@ -202,7 +206,8 @@ impl LogReader {
                     StoreResponse::Failed { problem, for_good }
                         if for_good || *failures >= MAX_FAILURES =>
                     {
-                        let part = objects::log_part_object(shard, self.next_parts[shard as usize]);
+                        let part =
+                            objects::log_part_object_name(shard, self.next_parts[shard as usize]);
                         return Err(Failure::error(format_args!(
                             "rendezvous: {part}: {problem}"
                         )));
@@ -219,13 +224,13 @@ impl LogReader {
         Ok(parts)
     }
 
-    fn next(&mut self) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
+    fn next_interval(&mut self) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
         self.merger.aggregator.intervals.next(None)
     }
 
     /// Writes the intervals that all shards have completed.
     fn write_complete_intervals(&mut self, writer: &mut RunWriter) -> Result<(), RunError> {
-        while let Some((interval, requests)) = self.next() {
+        while let Some((interval, requests)) = self.next_interval() {
             writer.add_interval(&interval, &requests)?;
         }
         Ok(())
@@ -250,7 +255,7 @@ pub(crate) fn merge(
 ) -> Result<Exit, Failure> {
     let mut reading = LogReader::open(run)?;
     reading.refresh_orders()?;
-    let dir = execution::directory(out, &reading.manifest.header.name);
+    let dir = execution::dir_or_default(out, &reading.manifest.header.name);
     let RunManifest {
         header,
         plan_toml,
@@ -277,7 +282,7 @@ pub(crate) fn merge(
         .write_complete_intervals(&mut writer)
         .map_err(|e| unsaved(&e))?;
     let problem = (0..reading.manifest.of).find_map(|shard| {
-        let problem = reading.merger.problem(shard)?;
+        let problem = reading.merger.incomplete_reason(shard)?;
         Some(format!(
             "shard {shard} of {}: {problem}",
             reading.manifest.of
@@ -293,8 +298,8 @@ pub(crate) fn merge(
         (_, None) if reading.orders.stop > 0 => RunEnding::aborted("stopped early"),
         (_, None) => RunEnding::complete(),
     };
-    writer.set_shards(reading.merger.figures());
-    if let Some(tls) = reading.merger.aggregator.negotiated() {
+    writer.set_shards(reading.merger.shard_figures());
+    if let Some(tls) = reading.merger.aggregator.negotiated_tls() {
         writer.set_negotiated_tls(tls);
     }
     let merged = writer.finish(ending).map_err(|e| unsaved(&e.error))?;
@@ -322,14 +327,14 @@ pub(crate) fn watch(
     let mut progress = Progress::for_external_run(&reading.manifest.header, process.progress);
     let mut silence = Duration::ZERO;
     if watching == WatchMode::RequestStop {
-        request_stop(&reading.store)?;
+        put_stop_request(&reading.store)?;
     }
     loop {
         let before = reading.orders.beat;
         reading.refresh_orders()?;
         let parts = reading.read_next_parts()?;
-        while let Some((interval, _)) = reading.next() {
-            progress.interval(&interval);
+        while let Some((interval, _)) = reading.next_interval() {
+            progress.show_interval(&interval);
         }
         let orders = &reading.orders;
         if let Some(reason) = &orders.abort {
@@ -338,7 +343,7 @@ pub(crate) fn watch(
         if parts == 0
             && let Some(ended) = &orders.ended
         {
-            console::notice("the run has ended; shard 0 has written it");
+            console::print_notice("the run has ended; shard 0 has written it");
             return Ok(Exit::from_code(ended.exit));
         }
         silence = if orders.beat == before {
@@ -355,12 +360,12 @@ pub(crate) fn watch(
                 "recover what is in the rendezvous with `plimsoll merge`",
             ));
         }
-        if process.stop.level() != StopLevel::Run {
+        if process.stop.level() != StopUrgency::Run {
             if ask_whether_to_stop(process) {
-                request_stop(&reading.store)?;
-                console::notice("asked the run to stop");
+                put_stop_request(&reading.store)?;
+                console::print_notice("asked the run to stop");
             }
-            console::notice("no longer watching; the same plimsoll watch command resumes it");
+            console::print_notice("no longer watching; the same plimsoll watch command resumes it");
             return Ok(Exit::Interrupted);
         }
         if parts == 0 {
@@ -376,7 +381,7 @@ fn ask_whether_to_stop(process: &ProcessContext) -> bool {
     if !std::io::stdin().is_terminal() {
         return false;
     }
-    console::notice("stop the run? y: stop it; anything else: only stop watching");
+    console::print_notice("stop the run? y: stop it; anything else: only stop watching");
     let (sender, answered) = mpsc::channel();
     let asking = threads::start("answer", move || {
         let mut line = String::new();
@@ -389,7 +394,7 @@ fn ask_whether_to_stop(process: &ProcessContext) -> bool {
     loop {
         match answered.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(answer) => return answer,
-            Err(mpsc::RecvTimeoutError::Timeout) if process.stop.level() != StopLevel::Now => {}
+            Err(mpsc::RecvTimeoutError::Timeout) if process.stop.level() != StopUrgency::Now => {}
             Err(_) => return false,
         }
     }
@@ -400,12 +405,12 @@ fn ask_whether_to_stop(process: &ProcessContext) -> bool {
 /// # Errors
 /// When the request can't be written.
 pub(crate) fn request_run_stop(url: &str, id: &str) -> Result<(), Failure> {
-    request_stop(
-        &RendezvousStore::open(url, &RendezvousAccess::default(), ShardRole::Member)?.folder(id),
+    put_stop_request(
+        &RendezvousStore::open(url, &RendezvousAccess::default(), ShardRole::Member)?.subfolder(id),
     )
 }
 
-fn request_stop(store: &RendezvousStore) -> Result<(), Failure> {
-    let ask = StoreRequest::put_json(STOP_REQUEST_OBJECT, &StopRequest { stop: 1 });
+fn put_stop_request(store: &RendezvousStore) -> Result<(), Failure> {
+    let ask = StoreRequest::put_json_request(STOP_REQUEST_OBJECT, &StopRequest { stop: 1 });
     store.send_and_wait(&ask).map(drop)
 }

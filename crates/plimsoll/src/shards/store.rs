@@ -1,12 +1,12 @@
 //! Accesses the rendezvous: a folder or an object store.
 //!
 //! Requests run on the store's own thread, so callers need not block. Retries by the object-store library are disabled,
-//! because callers decide when and how long to retry (`RequestSlot`). If the shards share no store, shard 0 serves a
+//! because callers decide when and how long to retry (`StoreRequestSlot`). If the shards share no store, shard 0 serves a
 //! folder ([`host`]) to the others over TCP ([`link`]).
 
 mod direct;
 mod host;
-mod link;
+mod tcp_rendezvous;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use super::objects::to_json;
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, message_with_causes};
 use direct::NoRedirectConnector;
 pub(super) use host::SHUTDOWN_GRACE;
 use host::StoreHost;
-pub(crate) use link::RendezvousAccess;
-use link::{RendezvousAddress, StoreClient};
+pub(crate) use tcp_rendezvous::RendezvousAccess;
+use tcp_rendezvous::{RendezvousAddress, StoreClient};
 
 /// Maximum size of an object, bytes; the largest are compressed log parts.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
@@ -141,7 +141,7 @@ impl RendezvousStore {
                                 Failure::error(format_args!("can't make a folder for the run: {e}"))
                             })?;
                         let store = LocalFileSystem::new_with_prefix(folder.path())
-                            .map_err(|e| wrong(chain(&e)))?;
+                            .map_err(|e| wrong(message_with_causes(&e)))?;
                         let store = Arc::new(store);
                         let (held, handle) = (Arc::clone(&store), runtime.handle());
                         let started = StoreHost::start(&address, access, folder, held, handle);
@@ -162,7 +162,7 @@ impl RendezvousStore {
     }
 
     /// Returns the store of a subfolder.
-    pub(super) fn folder(&self, name: &str) -> RendezvousStore {
+    pub(super) fn subfolder(&self, name: &str) -> RendezvousStore {
         RendezvousStore {
             base: join_path(&self.base, name),
             ..self.clone()
@@ -170,7 +170,7 @@ impl RendezvousStore {
     }
 
     /// Returns whether this process serves the store to other shards over TCP.
-    pub(super) fn is_served(&self) -> bool {
+    pub(super) fn is_served_here(&self) -> bool {
         self.host.is_some()
     }
 
@@ -191,7 +191,7 @@ impl RendezvousStore {
     /// prints how to recover the data. Does nothing if this process does not serve the store.
     pub(super) fn close(&self, is_kept: bool) {
         if let Some(host) = &self.host {
-            host.clear(is_kept);
+            host.remove_or_report_folder(is_kept);
         }
     }
 
@@ -235,14 +235,16 @@ impl StoreBackend {
         let asked = async {
             match self {
                 StoreBackend::Folder(store) => match &ask {
-                    StoreRequest::Get(name) => match check_file(store, &join_path(base, name)) {
-                        Ok(()) => answer_request(&**store, base, ask).await,
-                        Err(refused) => refused,
-                    },
-                    _ => answer_request(&**store, base, ask).await,
+                    StoreRequest::Get(name) => {
+                        match check_is_regular_file(store, &join_path(base, name)) {
+                            Ok(()) => perform_request(&**store, base, ask).await,
+                            Err(refused) => refused,
+                        }
+                    }
+                    _ => perform_request(&**store, base, ask).await,
                 },
-                StoreBackend::Objects(store) => answer_request(&**store, base, ask).await,
-                StoreBackend::Link(link) => link.send(ask.with_base(base)).await,
+                StoreBackend::Objects(store) => perform_request(&**store, base, ask).await,
+                StoreBackend::Link(link) => link.send(ask.with_base_folder(base)).await,
             }
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
@@ -255,7 +257,10 @@ impl StoreBackend {
 
 impl StoreRequest {
     /// Returns a request that writes `value` as JSON, replacing an existing object.
-    pub(super) fn put_json(name: impl Into<String>, value: &impl Serialize) -> StoreRequest {
+    pub(super) fn put_json_request(
+        name: impl Into<String>,
+        value: &impl Serialize,
+    ) -> StoreRequest {
         StoreRequest::Put {
             name: name.into(),
             bytes: to_json(value),
@@ -264,7 +269,7 @@ impl StoreRequest {
     }
 
     /// Puts the folder `base` in front of the name in the request, so that the name is relative to the store's root.
-    fn with_base(mut self, base: &Path) -> StoreRequest {
+    fn with_base_folder(mut self, base: &Path) -> StoreRequest {
         let (StoreRequest::Put { name, .. } | StoreRequest::Get(name) | StoreRequest::List(name)) =
             &mut self;
         *name = join_path(base, name).to_string();
@@ -289,7 +294,7 @@ fn open_backend(url: &str) -> Result<(StoreBackend, String), Failure> {
     let (scheme, rest) = url
         .split_once("://")
         .ok_or_else(|| wrong("not a URL".to_owned()))?;
-    let failed = |e: object_store::Error| wrong(chain(&e));
+    let failed = |e: object_store::Error| wrong(message_with_causes(&e));
     // Only the path is needed here, because the builder extracts the bucket from the URL.
     let path = rest.split_once('/').map_or("", |(_, path)| path).to_owned();
     let retry = RetryConfig {
@@ -325,7 +330,7 @@ fn open_backend(url: &str) -> Result<(StoreBackend, String), Failure> {
     })
 }
 
-async fn answer_request(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> StoreResponse {
+async fn perform_request(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> StoreResponse {
     let at = |name: &str| join_path(base, name);
     let result = match ask {
         StoreRequest::Put {
@@ -349,7 +354,7 @@ async fn answer_request(store: &dyn ObjectStore, base: &Path, ask: StoreRequest)
                 put => put.map(|_| StoreResponse::Done),
             }
         }
-        StoreRequest::Get(name) => get(store, &at(&name)).await,
+        StoreRequest::Get(name) => get_object(store, &at(&name)).await,
         StoreRequest::List(folder) => {
             store
                 .list_with_delimiter(Some(&at(&folder)))
@@ -374,14 +379,14 @@ async fn answer_request(store: &dyn ObjectStore, base: &Path, ask: StoreRequest)
                     | object_store::Error::InvalidPath { .. }
                     | object_store::Error::NotSupported { .. }
             ),
-            problem: chain(&e),
+            problem: message_with_causes(&e),
         },
     })
 }
 
 /// Checks that the object is a regular file in the store's folder. Other users may be able to write to the folder;
 /// opening a FIFO would block forever, and a symbolic link could lead to any file on this machine.
-fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse> {
+fn check_is_regular_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse> {
     let refused = |problem: String| StoreResponse::Failed {
         problem,
         for_good: true,
@@ -390,7 +395,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse>
     for length in 1..=parts.len() {
         let path = store
             .path_to_filesystem(&parts[..length].iter().cloned().collect())
-            .map_err(|e| refused(chain(&e)))?;
+            .map_err(|e| refused(message_with_causes(&e)))?;
         // Accept a missing file: the store reports it.
         let Ok(found) = std::fs::symlink_metadata(&path) else {
             return Ok(());
@@ -408,7 +413,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse>
     Ok(())
 }
 
-async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<StoreResponse> {
+async fn get_object(store: &dyn ObjectStore, name: &Path) -> object_store::Result<StoreResponse> {
     let found = store.get(name).await?;
     if found.meta.size > MAX_OBJECT_BYTES {
         return Ok(StoreResponse::Failed {

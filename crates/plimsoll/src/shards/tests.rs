@@ -301,12 +301,13 @@ impl ShardSimulation {
         let (seconds, rate) = (self.seconds, self.rate);
         let m = &mut self.members[index];
         let local = Time(now - m.started);
-        while let Some(event) = m.member.event() {
+        while let Some(event) = m.member.next_event() {
             match event {
                 MemberEvent::Connect => m.connected = Some(now + 100_000_000),
                 MemberEvent::Begin(at) => m.begins = Some(at.0 + m.started),
                 MemberEvent::MissedStart(_) => {
-                    m.member.log(&ShardMessage::Failed("too late".into()));
+                    m.member
+                        .log_message(&ShardMessage::Failed("too late".into()));
                     m.member.close(local);
                     m.finished = true;
                 }
@@ -317,7 +318,7 @@ impl ShardSimulation {
         }
         if m.connected.is_some_and(|at| now >= at) {
             m.connected = None;
-            m.member.log(&ShardMessage::Ready(ReadyReport {
+            m.member.log_message(&ShardMessage::Ready(ReadyReport {
                 workers: 1,
                 open: 1,
                 ..ReadyReport::default()
@@ -337,7 +338,7 @@ impl ShardSimulation {
                     record.response.record(response_time_ns(second, call));
                 }
                 m.member
-                    .log(&ShardMessage::Interval(Box::new(IntervalRecord {
+                    .log_message(&ShardMessage::Interval(Box::new(IntervalRecord {
                         index: second,
                         start_offset: Duration::from_secs(second),
                         length: Duration::from_secs(1),
@@ -347,7 +348,7 @@ impl ShardSimulation {
                 m.reported += 1;
                 let stopped = m.stop > 0 || evicted;
                 if m.reported == seconds || stopped {
-                    m.member.log(&ShardMessage::Finished(FinishReport {
+                    m.member.log_message(&ShardMessage::Finished(FinishReport {
                         interrupted: m.reported < seconds,
                         negotiated: None,
                     }));
@@ -356,7 +357,7 @@ impl ShardSimulation {
                 }
             }
         } else if (evicted || m.stop > 0) && !m.finished {
-            m.member.log(&ShardMessage::Finished(FinishReport {
+            m.member.log_message(&ShardMessage::Finished(FinishReport {
                 interrupted: true,
                 negotiated: None,
             }));
@@ -383,7 +384,7 @@ impl ShardSimulation {
             };
             self.ask(who, ask);
         }
-        while let Some(event) = self.leader.event() {
+        while let Some(event) = self.leader.next_event() {
             match event {
                 leader::LeaderEvent::Interval(record, _) => self.intervals.push(*record),
                 leader::LeaderEvent::Notice(text) => self.notices.push(text),
@@ -394,7 +395,8 @@ impl ShardSimulation {
         if let Some(result) = self.leader.result() {
             self.result = Some(result.map_err(|e| e.to_string()));
             let exit = u8::from(self.result != Some(Ok(())));
-            self.leader.end(objects::RunResult::from_exit(exit), now);
+            self.leader
+                .announce_result(objects::RunResult::from_exit(exit), now);
         }
         self.ended = self.result.is_some() && self.leader.has_ended();
     }
@@ -464,7 +466,7 @@ fn assert_complete(world: &ShardSimulation) {
         let ended = MemberEvent::Ended(objects::RunResult::from_exit(0));
         assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
     }
-    let states = world.leader.merger.figures();
+    let states = world.leader.merger.shard_figures();
     assert!(states.iter().all(|s| s.state == ShardState::Complete));
 }
 
@@ -536,7 +538,13 @@ fn clock_offsets_match_within_store_date_resolution() {
     let spread = begins.iter().max().unwrap() - begins.iter().min().unwrap();
     // Either end may be off by one request and one tick of the simulation.
     assert!(spread <= 4 * (22_000_000 + TICK), "{begins:?}");
-    for (figures, m) in world.leader.merger.figures().iter().zip(&world.members) {
+    for (figures, m) in world
+        .leader
+        .merger
+        .shard_figures()
+        .iter()
+        .zip(&world.members)
+    {
         let real = (START_UNIX_NS + m.started) as i64 - m.unix_zero as i64;
         let measured = figures.clock_offset_us.unwrap() * 1_000;
         let uncertainty = figures.clock_uncertainty_us.unwrap() as i64 * 1_000 + 2_000;
@@ -624,7 +632,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
             "{} {all}",
             world.due()
         );
-        let states = world.leader.merger.figures();
+        let states = world.leader.merger.shard_figures();
         assert_eq!(states[3].state, ShardState::Lost);
         assert!(states[..3].iter().all(|s| s.state == ShardState::Complete));
         for m in &world.members[..3] {
@@ -650,7 +658,7 @@ fn members_finish_alone_when_leader_dies() {
             matches!(&m.over, Some(MemberEvent::Lost(why)) if why.contains("plimsoll merge"));
         assert!(lost, "{:?}", m.over);
         assert!(
-            m.member.is_written(),
+            m.member.is_log_written(),
             "all that was measured is in the store"
         );
     }
@@ -690,7 +698,10 @@ fn evicted_shard_hands_over_and_stops_others() {
         "nothing that was measured is lost"
     );
     assert!(world.due() < world.rate * world.seconds);
-    assert_eq!(world.leader.merger.figures()[2].state, ShardState::Stopped);
+    assert_eq!(
+        world.leader.merger.shard_figures()[2].state,
+        ShardState::Stopped
+    );
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_serving::build_runtime;
 use plimsoll_serving::pages::SHUTDOWN_GRACE;
-use plimsoll_serving::runtime;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -29,13 +29,13 @@ pub(crate) enum ShutdownMode {
 }
 
 /// Environment variable that makes a process stop when its standard input, a pipe from its parent, ends.
-pub(crate) const STOP_WITH_INPUT_VARIABLE: &str = "PLIMSOLL_END_WITH_INPUT";
+pub(crate) const STOP_AT_INPUT_END_VARIABLE: &str = "PLIMSOLL_END_WITH_INPUT";
 
 /// Makes a child stop when this process ends, even by SIGKILL, which closes the child's standard input. The caller must
 /// keep the input open until the child may stop.
 pub(crate) fn stop_with_parent(child: &mut Command) -> &mut Command {
     child
-        .env(STOP_WITH_INPUT_VARIABLE, "true")
+        .env(STOP_AT_INPUT_END_VARIABLE, "true")
         .stdin(Stdio::piped())
 }
 
@@ -63,7 +63,7 @@ fn call_handler(wished: &Mutex<impl FnMut(ShutdownMode)>, wish: ShutdownMode) {
     wished(wish);
 }
 
-/// Calls `wished` on a separate thread for the first two signals. If [`STOP_WITH_INPUT_VARIABLE`] is set, the end of
+/// Calls `wished` on a separate thread for the first two signals. If [`STOP_AT_INPUT_END_VARIABLE`] is set, the end of
 /// standard input counts as the first signal.
 ///
 /// # Errors
@@ -101,7 +101,7 @@ pub(crate) fn run_until_stopped<T>(
         let _ = receiver.await;
     });
     defects::exit_if_runtime_fails();
-    let runtime = runtime(workers).map_err(Failure::error)?;
+    let runtime = build_runtime(workers).map_err(Failure::error)?;
     let served = runtime.block_on(serve(stopped));
     // Wait only for a limited time, because blocking work on other threads, such as rendering a page, can't be
     // cancelled.
@@ -125,7 +125,7 @@ pub(crate) fn on_signal_with_notice(
             wished(wish);
         }
     }));
-    if std::env::var_os(STOP_WITH_INPUT_VARIABLE).as_deref() == Some(OsStr::new("true")) {
+    if std::env::var_os(STOP_AT_INPUT_END_VARIABLE).as_deref() == Some(OsStr::new("true")) {
         let wished = Arc::clone(&wished);
         threads::start("input", move || {
             // Treat a read error as the end of the input.
@@ -138,7 +138,7 @@ pub(crate) fn on_signal_with_notice(
             match count {
                 0 => {
                     if !report.is_empty() {
-                        console::notice(report);
+                        console::print_notice(report);
                     }
                     call_handler(&wished, ShutdownMode::Graceful);
                 }

@@ -10,7 +10,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use std::time::Duration;
 
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, message_with_causes};
 use crate::settings::environment::Environment;
 
 /// Timeout of a post.
@@ -18,7 +18,7 @@ const POST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of an answer to read.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Maximum number of characters of an answer to show.
-const MAX_SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// A kind of telemetry, with the flag and the variables that configure its collector.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ enum OtlpEncoding {
 
 /// The rejection of some of a request's items by a collector that accepted the others.
 #[derive(Debug)]
-pub(super) struct PartialRefusal {
+pub(super) struct PartialRejection {
     /// The number of rejected data points or spans.
     pub(super) rejected: u64,
     /// The collector's message, preceded by the collector's URL.
@@ -129,17 +129,17 @@ impl OtlpCollector {
             url.set_path(signal.path);
         }
         let mut headers = HeaderMap::new();
-        if let Some((variable, text)) = first_set(&signal.headers_variables, environment) {
+        if let Some((variable, text)) = first_set_variable(&signal.headers_variables, environment) {
             add_from_variable(&mut headers, variable, &text)?;
         }
         for field in typed {
-            add_typed(&mut headers, field, environment)?;
+            add_from_flag(&mut headers, field, environment)?;
         }
         Ok(OtlpCollector {
             signal,
             url,
             headers,
-            encoding: encoding(signal, environment)?,
+            encoding: choose_encoding(signal, environment)?,
         })
     }
 
@@ -147,11 +147,11 @@ impl OtlpCollector {
     ///
     /// # Errors
     /// When the HTTP client can't be created.
-    pub(super) fn client(&self) -> Result<Client, String> {
+    pub(super) fn new_client(&self) -> Result<Client, String> {
         let client = Client::builder()
             .timeout(POST_TIMEOUT)
             .redirect(Policy::none());
-        client.build().map_err(|e| chain(&e))
+        client.build().map_err(|e| message_with_causes(&e))
     }
 
     /// Posts a request; returns the collector's message if it accepted the request only partially, or with a warning.
@@ -162,18 +162,19 @@ impl OtlpCollector {
         &self,
         client: &Client,
         request: &impl ExportRequest,
-    ) -> Result<Option<PartialRefusal>, String> {
+    ) -> Result<Option<PartialRejection>, String> {
         let (kind, body) = match self.encoding {
             OtlpEncoding::Protobuf => ("application/x-protobuf", request.to_protobuf()),
             OtlpEncoding::Json => ("application/json", request.to_json()),
         };
         let post = client.post(self.url.clone()).headers(self.headers.clone());
         let sent = post.header(CONTENT_TYPE, kind).body(body).send().await;
-        self.reply(sent.map_err(|e| chain(&e))?).await
+        self.read_reply(sent.map_err(|e| message_with_causes(&e))?)
+            .await
     }
 
     /// Reads the collector's answer to a request.
-    async fn reply(&self, mut answer: Response) -> Result<Option<PartialRefusal>, String> {
+    async fn read_reply(&self, mut answer: Response) -> Result<Option<PartialRejection>, String> {
         let (status, url) = (answer.status(), answer.url().clone());
         let target = answer.headers().get(LOCATION);
         let target = target.and_then(|target| target.to_str().ok().map(str::to_owned));
@@ -193,7 +194,7 @@ impl OtlpCollector {
         if status.is_success() {
             // Ignore a body that can't be read completely: the status shows that the request succeeded.
             let partial = if is_complete {
-                self.partial_success(kind.as_deref(), &body)
+                self.parse_partial_success(kind.as_deref(), &body)
             } else {
                 Ok(None)
             };
@@ -209,7 +210,7 @@ impl OtlpCollector {
                     "{rejected} {} rejected: {}",
                     self.signal.unit, partial.error_message
                 );
-                PartialRefusal {
+                PartialRejection {
                     rejected,
                     reason: format!("{url} answers: {}", self.printable_text(said.as_bytes())),
                 }
@@ -235,7 +236,7 @@ impl OtlpCollector {
     /// # Errors
     /// Returns a description of the body if it does not come from a collector, for example if it is a login page with
     /// status 200.
-    fn partial_success(
+    fn parse_partial_success(
         &self,
         kind: Option<&str>,
         body: &[u8],
@@ -283,17 +284,23 @@ impl OtlpCollector {
         for secret in secrets {
             text = text.replace(secret, "…");
         }
-        text.chars().take(MAX_SHOWN).collect()
+        text.chars().take(MAX_SHOWN_CHARS).collect()
     }
 }
 
-fn first_set(names: &[&'static str], environment: &Environment) -> Option<(&'static str, String)> {
+fn first_set_variable(
+    names: &[&'static str],
+    environment: &Environment,
+) -> Option<(&'static str, String)> {
     let mut set = names.iter();
     set.find_map(|name| Some((*name, environment.value(name)?)))
 }
 
-fn encoding(signal: &OtlpSignal, environment: &Environment) -> Result<OtlpEncoding, Failure> {
-    match first_set(&signal.protocol_variables, environment) {
+fn choose_encoding(
+    signal: &OtlpSignal,
+    environment: &Environment,
+) -> Result<OtlpEncoding, Failure> {
+    match first_set_variable(&signal.protocol_variables, environment) {
         None => Ok(OtlpEncoding::default()),
         Some((_, text)) if text == "http/protobuf" => Ok(OtlpEncoding::Protobuf),
         Some((_, text)) if text == "http/json" => Ok(OtlpEncoding::Json),
@@ -319,13 +326,13 @@ fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Res
     for (i, entry) in entries.filter(|(_, entry)| !entry.is_empty()) {
         let (name, value) = entry.split_once('=').ok_or_else(|| wrong(i + 1))?;
         let value = percent_decoded(value.trim());
-        add(headers, name.trim(), &value).ok_or_else(|| wrong(i + 1))?;
+        insert_header(headers, name.trim(), &value).ok_or_else(|| wrong(i + 1))?;
     }
     Ok(())
 }
 
 /// Adds a header field from `NAME: VALUE`; a value `$VARIABLE` is replaced by that environment variable.
-fn add_typed(
+fn add_from_flag(
     headers: &mut HeaderMap,
     field: &str,
     environment: &Environment,
@@ -343,7 +350,7 @@ fn add_typed(
             )
         })?,
     };
-    add(headers, name, value.as_bytes()).ok_or_else(|| {
+    insert_header(headers, name, value.as_bytes()).ok_or_else(|| {
         Failure::usage(
             format_args!("{HEADER_FLAG} {name}: not a valid header field"),
             "use letters, digits and `-` in the name, and printable ASCII in the value",
@@ -352,7 +359,7 @@ fn add_typed(
 }
 
 /// Adds a header field, replacing any field with the same name; `None` if name or value is invalid.
-fn add(headers: &mut HeaderMap, name: &str, value: &[u8]) -> Option<()> {
+fn insert_header(headers: &mut HeaderMap, name: &str, value: &[u8]) -> Option<()> {
     let name = HeaderName::try_from(name).ok()?;
     let mut value = HeaderValue::from_bytes(value).ok()?;
     value.set_sensitive(true);

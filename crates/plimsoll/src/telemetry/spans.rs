@@ -8,19 +8,19 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_model::runs::run::Run;
 use plimsoll_model::spec::{LaneTable, Spec};
-use plimsoll_report::exports::spans::{SpansRequest, json_lines};
+use plimsoll_report::exports::spans::{SpansRequest, to_json_lines};
 use plimsoll_report::quantity::plural;
-use plimsoll_serving::runtime;
+use plimsoll_serving::build_runtime;
 
 use super::collector::{OtlpCollector, SPANS_SIGNAL};
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, message_with_causes};
 use crate::screen::console;
 use crate::settings::environment::Environment;
 
 /// Maximum time for all posts together.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
-const NO_SPANS: &str = "--spans: there are none: no call of the run carried trace ids";
+const NO_SPANS_NOTICE: &str = "--spans: there are none: no call of the run carried trace ids";
 
 /// Name of the flag that exports spans, for messages.
 pub(crate) const SPANS_FLAG: &str = SPANS_SIGNAL.flag;
@@ -36,14 +36,14 @@ pub(crate) struct SpanFlags {
 
 impl SpanFlags {
     /// Returns the URL of the collector; `None` if spans are not exported to a collector.
-    pub(crate) fn collector(&self) -> Option<&str> {
+    pub(crate) fn collector_url(&self) -> Option<&str> {
         self.spans.as_deref().filter(|typed| typed.contains("://"))
     }
 
     /// Returns the file that spans are written to (`-` is stdout); `None` if they are not written to a file.
     pub(crate) fn file(&self) -> Option<&Path> {
         let file = self.spans.as_deref().map(Path::new);
-        file.filter(|_| self.collector().is_none())
+        file.filter(|_| self.collector_url().is_none())
     }
 
     /// Checks the URL of the collector before a load.
@@ -51,7 +51,7 @@ impl SpanFlags {
     /// # Errors
     /// When the URL, or an environment variable for the collector, is invalid.
     pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
-        self.collector().map_or(Ok(()), |url| {
+        self.collector_url().map_or(Ok(()), |url| {
             OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment).map(drop)
         })
     }
@@ -92,7 +92,7 @@ impl SpanFlags {
     /// # Errors
     /// When the collector did not accept all spans; the number of accepted spans is printed even then.
     pub(crate) fn post(&self, runs: &[Run], environment: &Environment) -> Result<(), Failure> {
-        self.collector()
+        self.collector_url()
             .map_or(Ok(()), |url| post(url, runs, environment))
     }
 }
@@ -105,10 +105,10 @@ struct SpanCounts {
 }
 
 /// Returns the spans of `runs` as OTLP JSON lines.
-pub(crate) fn lines(runs: &[Run]) -> String {
-    let lines = json_lines(runs);
+pub(crate) fn otlp_lines(runs: &[Run]) -> String {
+    let lines = to_json_lines(runs);
     if lines.is_empty() {
-        console::notice(NO_SPANS);
+        console::print_notice(NO_SPANS_NOTICE);
     }
     lines
 }
@@ -117,27 +117,29 @@ fn post(url: &str, runs: &[Run], environment: &Environment) -> Result<(), Failur
     let collector = OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment)?;
     let requests: Vec<SpansRequest> = runs.iter().flat_map(SpansRequest::from_run).collect();
     if requests.is_empty() {
-        console::notice(NO_SPANS);
+        console::print_notice(NO_SPANS_NOTICE);
         return Ok(());
     }
     let mut counts = SpanCounts::default();
-    let posted = runtime(Some(1)).map_err(|e| chain(&e)).and_then(|runtime| {
-        let posted = runtime.block_on(async {
-            let all = post_all(&collector, &requests, &mut counts);
-            tokio::time::timeout(EXPORT_TIMEOUT, all).await
+    let posted = build_runtime(Some(1))
+        .map_err(|e| message_with_causes(&e))
+        .and_then(|runtime| {
+            let posted = runtime.block_on(async {
+                let all = post_all(&collector, &requests, &mut counts);
+                tokio::time::timeout(EXPORT_TIMEOUT, all).await
+            });
+            // Don't wait for a name lookup that is still in progress.
+            runtime.shutdown_background();
+            posted.unwrap_or_else(|_| {
+                Err(format!(
+                    "the collector did not accept all spans within {} s",
+                    EXPORT_TIMEOUT.as_secs()
+                ))
+            })
         });
-        // Don't wait for a name lookup that is still in progress.
-        runtime.shutdown_background();
-        posted.unwrap_or_else(|_| {
-            Err(format!(
-                "the collector did not accept all spans within {} s",
-                EXPORT_TIMEOUT.as_secs()
-            ))
-        })
-    });
-    let all: u64 = requests.iter().map(SpansRequest::count).sum();
+    let all: u64 = requests.iter().map(SpansRequest::span_count).sum();
     let SpanCounts { accepted, rejected } = counts;
-    console::confirmation(format_args!(
+    console::print_confirmation(format_args!(
         "{accepted} of {} accepted by the collector",
         plural(all, "span")
     ));
@@ -159,10 +161,10 @@ async fn post_all(
     requests: &[SpansRequest],
     counts: &mut SpanCounts,
 ) -> Result<(), String> {
-    let client = collector.client()?;
+    let client = collector.new_client()?;
     let mut refusal = None;
     for request in requests {
-        let all = request.count();
+        let all = request.span_count();
         let partial = collector.post(&client, request).await?;
         let rejected = partial.as_ref().map_or(0, |partial| partial.rejected);
         let rejected = rejected.min(all);
@@ -171,7 +173,9 @@ async fn post_all(
         match partial {
             Some(partial) if rejected > 0 => drop(refusal.get_or_insert(partial)),
             // No spans were rejected, so the collector's message is only a warning.
-            Some(partial) => console::notice(format_args!("{SPANS_FLAG}: {}", partial.reason)),
+            Some(partial) => {
+                console::print_notice(format_args!("{SPANS_FLAG}: {}", partial.reason))
+            }
             None => {}
         }
     }

@@ -69,7 +69,7 @@ pub(crate) fn bisect(
             "give the good commit first: --bisect GOOD..BAD, on one line of history",
         ));
     }
-    let mut suspects = repository.suspects(&bad.id, std::slice::from_ref(&good.id), follow)?;
+    let mut suspects = repository.suspect_ids(&bad.id, std::slice::from_ref(&good.id), follow)?;
     if suspects.is_empty() {
         return Err(Failure::usage(
             format_args!(
@@ -121,7 +121,7 @@ pub(crate) fn bisect(
             bisection.search.suspects = suspects;
             return Ok((bisection.search, false));
         };
-        let candidate = repository.by_id(&id)?;
+        let candidate = repository.commit_by_id(&id)?;
         match bisection.test_candidate(&candidate, suspects.len())? {
             CommitFinding::Slower => bad_id = id,
             CommitFinding::NotSlower => good_ids.push(id),
@@ -131,18 +131,18 @@ pub(crate) fn bisect(
                 return Ok((bisection.search, bisection.is_interrupted));
             }
         }
-        suspects = repository.suspects(&bad_id, &good_ids, follow)?;
+        suspects = repository.suspect_ids(&bad_id, &good_ids, follow)?;
         bisection.search.suspects.clone_from(&suspects);
         save(&bisection.search)?;
     }
-    let first = repository.by_id(&bad_id)?;
-    bisection.search.first_slower = Some(bisection.version(&first));
+    let first = repository.commit_by_id(&bad_id)?;
+    bisection.search.first_slower = Some(bisection.version_from_commit(&first));
     bisection.search.suspects.clear();
     Ok((bisection.search, false))
 }
 
 impl CommitBisection<'_> {
-    fn version(&self, commit: &GitCommit) -> TrackedVersion {
+    fn version_from_commit(&self, commit: &GitCommit) -> TrackedVersion {
         let (build, serve) = (self.asked.build, self.asked.serve);
         PreparedVersion::from_commit(commit, build, serve, Default::default()).version
     }
@@ -161,14 +161,16 @@ impl CommitBisection<'_> {
                 let (build, serve) = (self.asked.build, self.asked.serve);
                 let version = PreparedVersion::from_commit(commit, build, serve, folder);
                 match self.test_version(&version, suspects) {
-                    Err(failure) if failure.is_for_service(&commit.name()) => failure.to_string(),
+                    Err(failure) if failure.is_caused_by_service(&commit.name()) => {
+                        failure.to_string()
+                    }
                     outcome => return outcome,
                 }
             }
         };
-        console::notice(format_args!("{} is skipped: {reason}", commit.name()));
+        console::print_notice(format_args!("{} is skipped: {reason}", commit.name()));
         self.search.steps.push(CommitCheck {
-            version: self.version(commit),
+            version: self.version_from_commit(commit),
             outcome: CommitFinding::Skipped,
             comparisons: Vec::new(),
         });
@@ -181,7 +183,7 @@ impl CommitBisection<'_> {
         version: &PreparedVersion,
         suspects: usize,
     ) -> Result<CommitFinding, Failure> {
-        console::notice(format_args!(
+        console::print_notice(format_args!(
             "{} against {}: {} may be the first slower one",
             version.version.name,
             self.good.version.name,
@@ -194,8 +196,9 @@ impl CommitBisection<'_> {
         for longer in [1, RETRY_BUDGET_FACTOR] {
             let comparison = self.compare(version, each, longer)?;
             let is_hopeless = comparison.fails_differently;
-            let sentence = shown::comparison(&self.good.version, &version.version, &comparison);
-            console::notice(sentence);
+            let sentence =
+                shown::describe_comparison(&self.good.version, &version.version, &comparison);
+            console::print_notice(sentence);
             outcome = match comparison.verdict {
                 TrackJudgement::Slower => CommitFinding::Slower,
                 TrackJudgement::NotSlower => CommitFinding::NotSlower,
@@ -207,7 +210,7 @@ impl CommitBisection<'_> {
                 break;
             }
             if longer < RETRY_BUDGET_FACTOR {
-                console::notice("not decided: measuring longer");
+                console::print_notice("not decided: measuring longer");
             }
         }
         if self.is_interrupted {
@@ -235,7 +238,7 @@ impl CommitBisection<'_> {
         let comparer = self.asked.comparer;
         let (comparison, ladder) = comparer.compare(versions, at, error_probability, longer)?;
         self.is_interrupted = ladder.interrupted;
-        // Write an HTML page for each comparison, because the command's documents show only one of them.
+        // Write an HTML page for each comparison, because the reports that the command writes show only one.
         execution::write_page(&dir, &OutputDirs::default())?;
         Ok(comparison)
     }
@@ -253,9 +256,9 @@ pub(crate) fn judgement(found: &CommitSearch) -> TrackJudgement {
     }
 }
 
-/// Returns the directory of the comparison that the command's documents show: the last comparison whose commit was
-/// slower, or else the last comparison.
-pub(crate) fn deciding_directory(found: &CommitSearch) -> Option<&str> {
+/// Returns the directory of the comparison that is shown in the reports that the command writes: the last comparison
+/// whose commit was slower, or else the last comparison.
+pub(crate) fn shown_comparison_dir(found: &CommitSearch) -> Option<&str> {
     let slower = found.steps.iter().rev();
     let mut slower = slower.filter(|step| step.outcome == CommitFinding::Slower);
     let step = slower.next().or(found.steps.last())?;

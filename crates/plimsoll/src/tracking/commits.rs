@@ -25,7 +25,7 @@ pub(super) const GIT_VARIABLES: [&str; 4] =
     ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
 
 /// Length of an abbreviated commit id, characters.
-const SHORT_ID: usize = 7;
+const SHORT_ID_LENGTH: usize = 7;
 
 /// The repository of the current folder.
 pub(crate) struct GitRepository {
@@ -49,7 +49,7 @@ pub(crate) struct GitCommit {
 impl GitCommit {
     /// Returns the name used in reports and file names: the abbreviated id, with `-dirty` if there are changes.
     pub(crate) fn name(&self) -> String {
-        let short: String = self.id.chars().take(SHORT_ID).collect();
+        let short: String = self.id.chars().take(SHORT_ID_LENGTH).collect();
         match self.changes {
             Some(_) => short + "-dirty",
             None => short,
@@ -72,7 +72,7 @@ impl GitRepository {
             top: PathBuf::from("."),
             prefix: PathBuf::new(),
         };
-        let found = here.git(&["rev-parse", "--show-toplevel", "--show-prefix"])?;
+        let found = here.run_git(&["rev-parse", "--show-toplevel", "--show-prefix"])?;
         let found = found.map_err(|reason| {
             Failure::usage(
                 format_args!("the current folder is in no git repository: {reason}"),
@@ -90,19 +90,19 @@ impl GitRepository {
     ///
     /// # Errors
     /// When `revision` names no commit.
-    pub(crate) fn commit(&self, flag: &str, revision: &str) -> Result<GitCommit, Failure> {
+    pub(crate) fn resolve_commit(&self, flag: &str, revision: &str) -> Result<GitCommit, Failure> {
         let peeled = format!("{revision}^{{commit}}");
         let words = ["rev-parse", "--verify", "--end-of-options", &peeled];
-        let Ok(id) = self.git(&words)? else {
+        let Ok(id) = self.run_git(&words)? else {
             return Err(Failure::usage(
                 format_args!("{flag}: `{revision}` is no commit of this repository"),
                 "give a branch, a tag or a commit's id; in a shallow clone, fetch more first: git fetch --unshallow",
             ));
         };
-        self.commit_with_subject(&id)
+        self.read_commit(&id)
     }
 
-    fn commit_with_subject(&self, id: &str) -> Result<GitCommit, Failure> {
+    fn read_commit(&self, id: &str) -> Result<GitCommit, Failure> {
         let subject = self.run_git_checked(&["log", "-1", "--format=%s", id])?;
         let subject = subject.replace(|c: char| c.is_control(), "\u{fffd}");
         Ok(GitCommit {
@@ -117,7 +117,7 @@ impl GitRepository {
     /// # Errors
     /// When there is no commit yet.
     pub(crate) fn head_with_changes(&self) -> Result<GitCommit, Failure> {
-        let head = self.commit("--candidate", "HEAD")?;
+        let head = self.resolve_commit("--candidate", "HEAD")?;
         let all = self.pathspecs_without_measurements()?;
         let mut words = vec!["status", "--porcelain", "--untracked-files=all", "--"];
         words.extend(all.iter().map(String::as_str));
@@ -159,22 +159,22 @@ impl GitRepository {
     /// When the candidate has no parent.
     pub(crate) fn default_base(&self, candidate: &GitCommit) -> Result<GitCommit, Failure> {
         for branch in MAIN_BRANCHES {
-            let base = self.git(&["merge-base", branch, &candidate.id])?;
+            let base = self.run_git(&["merge-base", branch, &candidate.id])?;
             // Use the first of the branches that exists; others may be years old.
             if let Ok(base) = base {
                 if base == candidate.id {
                     break;
                 }
-                return self.commit_with_subject(&base);
+                return self.read_commit(&base);
             }
         }
         if candidate.changes.is_some() {
-            return self.commit_with_subject(&candidate.id);
+            return self.read_commit(&candidate.id);
         }
         let parent = format!("{}~1", candidate.id);
         let words = ["rev-parse", "--verify", "--end-of-options", &parent];
-        match self.git(&words)? {
-            Ok(id) => self.commit_with_subject(&id),
+        match self.run_git(&words)? {
+            Ok(id) => self.read_commit(&id),
             Err(_) => Err(Failure::usage(
                 format_args!("{} has no commit before it here", candidate.name()),
                 "name the commit to compare with: --base REV; a shallow clone has to fetch it first: git fetch --unshallow",
@@ -196,14 +196,14 @@ impl GitRepository {
             std::fs::copy(own, &index).map_err(failed)?;
         }
         let git = |words: &[&str]| {
-            let mut command = self.command(words);
+            let mut command = self.git_command(words);
             command.env("GIT_INDEX_FILE", &index);
             for role in ["AUTHOR", "COMMITTER"] {
                 command.env(format!("GIT_{role}_NAME"), "plimsoll");
                 command.env(format!("GIT_{role}_EMAIL"), "plimsoll@localhost");
             }
             let words = words.join(" ");
-            run_to_completion(&words, command)?.map_err(|reason| failure(&words, &reason))
+            run_to_completion(&words, command)?.map_err(|reason| git_failure(&words, &reason))
         };
         let mut words = vec!["add", "--all", "--"];
         words.extend(paths.iter().map(String::as_str));
@@ -245,7 +245,7 @@ impl GitRepository {
     /// # Errors
     /// When git is not installed.
     pub(super) fn is_ancestor(&self, good: &GitCommit, bad: &GitCommit) -> Result<bool, Failure> {
-        let found = self.git(&["merge-base", "--is-ancestor", &good.id, &bad.id])?;
+        let found = self.run_git(&["merge-base", "--is-ancestor", &good.id, &bad.id])?;
         Ok(found.is_ok())
     }
 
@@ -254,7 +254,7 @@ impl GitRepository {
     ///
     /// # Errors
     /// When git fails.
-    pub(super) fn suspects(
+    pub(super) fn suspect_ids(
         &self,
         bad: &str,
         good: &[String],
@@ -277,11 +277,11 @@ impl GitRepository {
     ///
     /// # Errors
     /// When git fails.
-    pub(super) fn by_id(&self, id: &str) -> Result<GitCommit, Failure> {
-        self.commit_with_subject(id)
+    pub(super) fn commit_by_id(&self, id: &str) -> Result<GitCommit, Failure> {
+        self.read_commit(id)
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn git_command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("git");
         command.current_dir(&self.top).args(words);
         for name in GIT_VARIABLES {
@@ -295,13 +295,13 @@ impl GitRepository {
     }
 
     /// Runs git; returns its output or, as inner error, its error message.
-    fn git(&self, words: &[&str]) -> Result<Result<String, String>, Failure> {
-        run_to_completion(&words.join(" "), self.command(words))
+    fn run_git(&self, words: &[&str]) -> Result<Result<String, String>, Failure> {
+        run_to_completion(&words.join(" "), self.git_command(words))
     }
 
     fn run_git_checked(&self, words: &[&str]) -> Result<String, Failure> {
-        self.git(words)?
-            .map_err(|reason| failure(&words.join(" "), &reason))
+        self.run_git(words)?
+            .map_err(|reason| git_failure(&words.join(" "), &reason))
     }
 }
 
@@ -313,7 +313,7 @@ pub(crate) enum MergeAncestry {
     FirstParents,
 }
 
-fn failure(words: &str, reason: &str) -> Failure {
+fn git_failure(words: &str, reason: &str) -> Failure {
     Failure::error(format_args!("git {words}: {reason}"))
 }
 

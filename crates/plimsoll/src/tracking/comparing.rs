@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::comparisons::ladder::LadderRecord;
 use plimsoll_model::comparisons::track::{ERROR_PROBABILITY, TrackedVersion, VersionComparison};
 use plimsoll_model::formats::redaction;
@@ -18,7 +18,7 @@ use regex::Regex;
 use super::commits::GitCommit;
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{
-    self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison, ServiceTraits,
+    self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison, ServiceProperties,
 };
 use crate::load::execution::save_failure;
 use crate::load::process::ProcessContext;
@@ -65,7 +65,7 @@ pub(crate) struct VersionComparer<'a> {
     /// The load and the ladder's options. The target's address is filled in for each version.
     pub(crate) spec: Spec,
     pub(crate) source: PlanSource<'a>,
-    /// The flags about documents and `--dry-run`.
+    /// The flags for reports, and `--dry-run`.
     pub(crate) flags: &'a LadderFlags,
     /// Maximum time from a server's start until it listens.
     pub(crate) start_timeout: Duration,
@@ -73,9 +73,9 @@ pub(crate) struct VersionComparer<'a> {
 }
 
 impl VersionComparer<'_> {
-    /// Measures `old` and `new` side by side. Results are written to `dir`, which exists; `directory` is its name in
-    /// the record. Confidence intervals have a joint error probability of `error_probability`; the load lasts at most
-    /// `longer` times the budget.
+    /// Measures `old` and `new` side by side. Results are written to the existing folder `dir`, which the record names
+    /// as `directory`. Confidence intervals have a joint error probability of `error_probability`. The load lasts at
+    /// most as long as the budget, multiplied by the factor `longer`.
     ///
     /// # Errors
     /// When a server does not start, or the measurement fails.
@@ -90,7 +90,7 @@ impl VersionComparer<'_> {
         let compared = ServiceComparison {
             dir: dir.to_owned(),
             services: services
-                .map(|(version, at)| self.service(version, at))
+                .map(|(version, at)| self.service_command(version, at))
                 .into(),
             error_probability,
         };
@@ -98,9 +98,9 @@ impl VersionComparer<'_> {
         let flags = LadderFlags::default();
         let spec = self.ladder_spec(services, longer)?;
         let mut found = None;
-        ladder_run::execute(&spec, &self.request(&flags, &compared), |mut run| {
+        ladder_run::execute(&spec, &self.ladder_request(&flags, &compared), |mut run| {
             let mut measured = run.run();
-            if self.process.stop.level() != StopLevel::Run {
+            if self.process.stop.level() != StopUrgency::Run {
                 // If the user interrupts the restart of a server, the ladder fails; record that as an interruption.
                 run.record.interrupted = true;
                 let saved = run.record.write(&run.dir);
@@ -119,22 +119,22 @@ impl VersionComparer<'_> {
     ///
     /// # Errors
     /// When the plan or a flag is invalid.
-    pub(crate) fn outline(&self, [old, new]: [&PreparedVersion; 2]) -> Result<Exit, Failure> {
+    pub(crate) fn print_outline(&self, [old, new]: [&PreparedVersion; 2]) -> Result<Exit, Failure> {
         let services = assign_free_addresses([old, new])?;
         let compared = ServiceComparison {
             dir: PathBuf::new(),
             services: services
-                .map(|(version, at)| self.service(version, at))
+                .map(|(version, at)| self.service_command(version, at))
                 .into(),
             error_probability: ERROR_PROBABILITY,
         };
         let spec = self.ladder_spec(services, 1)?;
-        ladder_run::execute(&spec, &self.request(self.flags, &compared), |_| {
+        ladder_run::execute(&spec, &self.ladder_request(self.flags, &compared), |_| {
             Ok(Exit::Done)
         })
     }
 
-    fn request<'a>(
+    fn ladder_request<'a>(
         &'a self,
         flags: &'a LadderFlags,
         compared: &'a ServiceComparison,
@@ -149,18 +149,19 @@ impl VersionComparer<'_> {
         }
     }
 
-    fn service(&self, version: &PreparedVersion, address: SocketAddr) -> ServiceCommand {
+    fn service_command(&self, version: &PreparedVersion, address: SocketAddr) -> ServiceCommand {
         ServiceCommand {
             name: version.version.name.clone(),
             command: fill_in_address(&version.serve, address),
             folder: version.folder.clone(),
             address,
             start_timeout: self.start_timeout,
-            known: ServiceTraits::default(),
+            known: ServiceProperties::default(),
         }
     }
 
-    /// Returns the spec of the ladder, with a rung for each version. Its load lasts at most `longer` times the budget.
+    /// Returns the spec of the ladder, with a rung for each version. Its load lasts at most as long as the budget,
+    /// multiplied by the factor `longer`.
     fn ladder_spec(
         &self,
         services: [(&PreparedVersion, SocketAddr); 2],
@@ -236,7 +237,7 @@ fn url_with_address(url: &str, address: SocketAddr) -> Result<String, Failure> {
 const SECRET_NAME_PATTERN: &str =
     r"[\w-]*(?:pass|pwd|secret|token|key|credential|auth|jwt|session|cookie|signature)[\w-]*";
 /// Pattern of a shell word, including its quotes.
-const SHELL_WORD: &str = r#"(?:\\.|\$?'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\])+"#;
+const SHELL_WORD_PATTERN: &str = r#"(?:\\.|\$?'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\])+"#;
 
 /// Returns a command with its secrets replaced by stars: values of variables, flags and fields whose names match
 /// [`SECRET_NAME_PATTERN`], and secrets in URLs.
@@ -246,8 +247,8 @@ pub(crate) fn redact_command(command: &str) -> String {
             r#"(authorization\s*[:=]\s*)[^"']*"#.to_owned(),
             // Matches quoted assignments, in which the quote is before the name: `-e "PASSWORD=a b"`.
             format!(r#"(["']{SECRET_NAME_PATTERN}\s*[:=]\s*)[^"']+"#),
-            format!(r"((?:^|\s)--?{SECRET_NAME_PATTERN}\s+){SHELL_WORD}"),
-            format!(r#"({SECRET_NAME_PATTERN}["']?\s*[:=]\s*){SHELL_WORD}"#),
+            format!(r"((?:^|\s)--?{SECRET_NAME_PATTERN}\s+){SHELL_WORD_PATTERN}"),
+            format!(r#"({SECRET_NAME_PATTERN}["']?\s*[:=]\s*){SHELL_WORD_PATTERN}"#),
         ];
         let compiled = patterns
             .iter()

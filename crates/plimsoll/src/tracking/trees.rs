@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::worker::StopUrgency;
 use plimsoll_report::quantity::planned_time;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ use super::commits::{GIT_VARIABLES, GitCommit, GitRepository};
 use crate::failure::{Exit, Failure};
 use crate::load::parallel_loads::PROGRESS_INTERVAL;
 use crate::load::process::ProcessContext;
-use crate::proxies::process::{describe_exit, quote, start_watchdog};
+use crate::proxies::process::{describe_exit, quote_log, start_watchdog};
 use crate::screen::console;
 use crate::screen::progress::ProgressStyle;
 
@@ -122,7 +122,7 @@ impl<'a> BuiltTrees<'a> {
             command.env_remove(variable);
         }
         if self.process.progress != ProgressStyle::None {
-            console::notice(format_args!("building {name}"));
+            console::print_notice(format_args!("building {name}"));
         }
         let child = command.spawn().map_err(failed)?;
         let watchdog = start_watchdog(child.id()).map_err(failed)?;
@@ -141,7 +141,7 @@ impl<'a> BuiltTrees<'a> {
                 "--build failed ({}), its log is {}{}",
                 describe_exit(status),
                 log.display(),
-                quote(&log, 0)
+                quote_log(&log, 0)
             ))),
         }
     }
@@ -157,13 +157,13 @@ impl<'a> BuiltTrees<'a> {
             if let Some(status) = group.0.try_wait()? {
                 return Ok(Some(status));
             }
-            if self.process.stop.level() != StopLevel::Run {
+            if self.process.stop.level() != StopUrgency::Run {
                 return Ok(None);
             }
             if waited >= due && self.process.progress != ProgressStyle::None {
                 due += PROGRESS_INTERVAL;
                 let so_far = planned_time(Duration::from_secs(waited.as_secs()));
-                console::notice(format_args!("building {name}: {so_far} so far"));
+                console::print_notice(format_args!("building {name}: {so_far} so far"));
             }
             thread::sleep(POLL_INTERVAL);
             waited += POLL_INTERVAL;
@@ -177,7 +177,7 @@ impl Drop for BuiltTrees<'_> {
             if let Err(error) = self.repository.remove_work_tree(tree)
                 && tree.exists()
             {
-                console::notice(format_args!("can't remove a work tree: {error}"));
+                console::print_notice(format_args!("can't remove a work tree: {error}"));
             }
         }
     }

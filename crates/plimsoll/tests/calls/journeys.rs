@@ -324,7 +324,7 @@ if = "item"
 }
 
 #[test]
-fn taken_values_must_fit_their_fields() {
+fn captured_values_must_fit_their_fields() {
     let place = Place::new();
     let server = place.serve(&["echo"]);
     let target = server.plaintext();

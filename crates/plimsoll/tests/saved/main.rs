@@ -133,7 +133,7 @@ fn respell(plan: &str) -> String {
 
 #[test]
 fn equivalent_plans_compare_equal() {
-    registry::register();
+    registry::register_protocols();
     let mut changed = 0;
     for (place, plan) in golden() {
         // Resolving a kept plan again gives the same text.

@@ -215,7 +215,7 @@ fn sighup_reloads_certificates_and_secrets() {
     let signed_with = |api: &str, byte: u8| {
         let (session, token) = session_token(api);
         let verifier = plimsoll_relays::token::TokenKeys::new(&[secret(byte)]).expect("a secret");
-        verifier.check(&token, &session).is_ok()
+        verifier.verify(&token, &session).is_ok()
     };
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
         let began = std::time::Instant::now();

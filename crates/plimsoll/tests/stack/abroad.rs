@@ -35,7 +35,7 @@ fn late_clients_get_every_token() {
     );
     let tally: Value = serde_json::from_str(&said).expect("json");
     // Each text is complete, in order, and the only one.
-    let text = plimsoll_relays::llm::RESPONSE_TEXT;
+    let text = plimsoll_relays::llm::DEFAULT_RESPONSE_TEXT;
     assert_eq!(tally["texts"], serde_json::json!({ text: 600 }), "{tally}");
     assert_eq!(
         (&tally["queries"], &tally["tokens"]),

@@ -188,7 +188,7 @@ fn code_spans(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// `engine/worker/issue` of `crates/plimsoll-engine/src/worker/issue.rs`.
+/// `engine/worker/call_starts` of `crates/plimsoll-engine/src/worker/call_starts.rs`.
 fn place_of(file: &str) -> String {
     let place = file
         .strip_prefix("crates/")

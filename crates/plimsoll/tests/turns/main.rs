@@ -276,7 +276,7 @@ fn invalid_turn_settings_are_rejected() {
 #[test]
 fn ladder_reports_connection_and_memory_costs() {
     const MEASURED: [LadderMetric; 13] = [
-        LadderMetric::CallBytes,
+        LadderMetric::ToolCallLength,
         LadderMetric::ConnectionBytes,
         LadderMetric::ResumedBytes,
         LadderMetric::BusyClientCpu,
@@ -323,11 +323,11 @@ fn ladder_reports_connection_and_memory_costs() {
         })
         .unwrap_or_else(|| panic!("no ladder of three has every part:\n{}", seen.join("\n")));
     let of = |rung: usize, metric| record.rungs[rung].median(metric).unwrap();
-    let plain = of(0, LadderMetric::CallBytes);
+    let plain = of(0, LadderMetric::ToolCallLength);
     // An answer of a few bytes, HPACK indices, two frame headers and a trailer.
     assert!((60.0..400.0).contains(&plain), "{plain}: {out}");
     // A TLS 1.3 record adds 22 bytes; calls that a late machine sends together share one.
-    let secured = of(1, LadderMetric::CallBytes);
+    let secured = of(1, LadderMetric::ToolCallLength);
     assert!(secured > plain, "{secured} {plain}: {out}");
     let mutual = of(1, LadderMetric::ConnectionBytes) - of(0, LadderMetric::ConnectionBytes);
     // Two certificates with their signatures, two hello messages.
@@ -391,7 +391,11 @@ fn foreign_services_and_proxies_are_rungs() {
         assert_eq!(rung.median(LadderMetric::ServerCpu), None, "{rung:?}");
     }
     // Bytes are exact: an answer through nginx includes its header fields.
-    let bytes = |rung: usize| record.rungs[rung].median(LadderMetric::CallBytes).unwrap();
+    let bytes = |rung: usize| {
+        record.rungs[rung]
+            .median(LadderMetric::ToolCallLength)
+            .unwrap()
+    };
     assert!(bytes(1) > bytes(0) && bytes(2) > bytes(0), "{out}");
     for words in ["tls, compared with plain", "proxied, compared with plain"] {
         assert!(out.contains(words), "{words}: {out}");

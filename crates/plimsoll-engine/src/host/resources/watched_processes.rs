@@ -20,12 +20,12 @@ use crate::transport::address::Address;
 #[derive(Clone, Debug)]
 pub struct WatchedProcesses {
     pids: Vec<i32>,
-    membership: Membership,
+    membership: MembershipRule,
 }
 
 /// The rule that determines which processes belong to the set.
 #[derive(Clone, Debug)]
-enum Membership {
+enum MembershipRule {
     /// Only the processes found initially.
     Fixed,
     /// The initial processes and all their descendants.
@@ -37,7 +37,7 @@ enum Membership {
 }
 
 impl WatchedProcesses {
-    fn new(pids: Vec<i32>, membership: Membership) -> WatchedProcesses {
+    fn new(pids: Vec<i32>, membership: MembershipRule) -> WatchedProcesses {
         WatchedProcesses { pids, membership }
     }
 
@@ -46,14 +46,14 @@ impl WatchedProcesses {
     pub fn for_cgroup(group: Cgroup) -> WatchedProcesses {
         WatchedProcesses {
             pids: group.pids(),
-            membership: Membership::Group(group),
+            membership: MembershipRule::Group(group),
         }
     }
 
     /// Returns the set of this process without its descendants.
     pub fn this_process() -> WatchedProcesses {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        WatchedProcesses::new(vec![own], Membership::Fixed)
+        WatchedProcesses::new(vec![own], MembershipRule::Fixed)
     }
 
     /// Returns the process and its descendants.
@@ -71,15 +71,15 @@ impl WatchedProcesses {
             pids.extend(children.map(|(child, _)| *child));
             next += 1;
         }
-        WatchedProcesses::new(pids, Membership::Descendants)
+        WatchedProcesses::new(pids, MembershipRule::Descendants)
     }
 
     /// Returns the current descendants of this process, without itself.
-    pub fn started_descendants() -> WatchedProcesses {
+    pub fn own_descendants() -> WatchedProcesses {
         let mut watched = WatchedProcesses::process_tree(std::process::id());
         let own = WatchedProcesses::this_process();
         watched.pids.retain(|pid| !own.pids.contains(pid));
-        watched.membership = Membership::Fixed;
+        watched.membership = MembershipRule::Fixed;
         watched
     }
 
@@ -102,7 +102,7 @@ impl WatchedProcesses {
                 pids.push(pid);
             }
         }
-        let membership = Membership::Listeners(sockets);
+        let membership = MembershipRule::Listeners(sockets);
         (!pids.is_empty()).then(|| WatchedProcesses::new(pids, membership))
     }
 
@@ -110,9 +110,9 @@ impl WatchedProcesses {
     /// unless all have ended. Returns whether that changed the set.
     pub fn refresh(&mut self) -> bool {
         let sockets = match &self.membership {
-            Membership::Fixed | Membership::Group(_) => return false,
-            Membership::Descendants => None,
-            Membership::Listeners(sockets) => Some(sockets),
+            MembershipRule::Fixed | MembershipRule::Group(_) => return false,
+            MembershipRule::Descendants => None,
+            MembershipRule::Listeners(sockets) => Some(sockets),
         };
         let is_member = |pid: i32| {
             let descriptors = format!("/proc/{pid}/fd");
@@ -157,7 +157,7 @@ impl WatchedProcesses {
     /// Returns the usage of each process that exists, with its id. A control group has a single entry, with the id 0.
     pub(super) fn usage_by_pid(&self) -> Vec<(i32, ProcessResources)> {
         match &self.membership {
-            Membership::Group(group) => {
+            MembershipRule::Group(group) => {
                 let used = group_usage(group);
                 used.map(|used| (0, used)).into_iter().collect()
             }
@@ -213,7 +213,7 @@ pub fn find_server_processes(
             let group = Cgroup::find(name).ok()?;
             Some(WatchedProcesses::for_cgroup(group))
         }
-        WatchedProcess::Started => Some(WatchedProcesses::started_descendants()),
+        WatchedProcess::Started => Some(WatchedProcesses::own_descendants()),
         WatchedProcess::Nothing => None,
     }
 }
@@ -221,7 +221,7 @@ pub fn find_server_processes(
 fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
     let takes = |local: SocketAddr, address: &SocketAddr| {
         local.port() == address.port()
-            && (local.ip().is_unspecified() || same_host(local.ip(), address.ip()))
+            && (local.ip().is_unspecified() || is_same_host(local.ip(), address.ip()))
     };
     let (mut tcp, mut unix) = (Vec::new(), Vec::new());
     for address in addresses {
@@ -290,7 +290,7 @@ fn holds_any_socket(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
     })
 }
 
-fn same_host(a: IpAddr, b: IpAddr) -> bool {
+fn is_same_host(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }
 
@@ -348,7 +348,7 @@ mod tests {
             .spawn()
             .unwrap();
         let watched = WatchedProcesses::process_tree(std::process::id());
-        let started = WatchedProcesses::started_descendants();
+        let started = WatchedProcesses::own_descendants();
         assert!(
             !started
                 .pids()

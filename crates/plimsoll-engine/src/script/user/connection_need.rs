@@ -9,7 +9,7 @@ use crate::script::scenario::{ConnectionNeed, Scenario};
 
 impl<D: Driver> UserLink<D> {
     /// Forgets the lost connection. Also drops its driver, unless the driver can still answer calls.
-    pub(super) fn on_ready_connection_lost(&mut self) {
+    pub(super) fn forget_connection(&mut self) {
         self.driver = self.driver.take().filter(Driver::outlives_connection);
         self.is_connecting = false;
     }
@@ -24,22 +24,23 @@ impl<C: Scenario> User<C> {
         }
         let link = self.link;
         if let Some(mut driver) = self.link_mut(link).driver.take() {
-            driver.finish(context.out(link));
+            driver.finish(context.out_buffer(link));
             context.close(link);
         }
     }
 
     /// Returns the outcome and the error message of the current call if it needs a connection that no earlier call has
     /// opened.
-    pub(super) fn missing_connection(&self) -> Option<(Outcome, String)> {
+    pub(super) fn missing_connection_failure(&self) -> Option<(Outcome, String)> {
         let scenario = &self.shared.scenario;
         let needs_open = scenario.connection_need(&self.memory) == ConnectionNeed::Open;
-        (needs_open && self.driver().is_none()).then(|| scenario.missing_connection(&self.memory))
+        (needs_open && self.driver().is_none())
+            .then(|| scenario.missing_connection_failure(&self.memory))
     }
 
     /// Fails the current call, which can't be sent.
     #[cold]
-    pub(super) fn fail_unsent(
+    pub(super) fn fail_unsent_call(
         &mut self,
         outcome: Outcome,
         text: &str,
@@ -48,7 +49,7 @@ impl<C: Scenario> User<C> {
     ) {
         context.record_failure_message(outcome, text);
         self.fail_call(outcome, now, context);
-        self.apply_next_call(outcome, now, context);
+        self.apply_next_action(outcome, now, context);
         if context.ended.is_none() {
             self.set_timer(context);
         }
@@ -57,7 +58,7 @@ impl<C: Scenario> User<C> {
 
 impl CurrentCall {
     /// Records a message that had arrived at `at`, before the call was made.
-    pub(super) fn on_earlier_message(&mut self, at: Time, stage: u8, recorder: &mut Recorder) {
+    pub(super) fn record_earlier_message(&mut self, at: Time, stage: u8, recorder: &mut Recorder) {
         match std::mem::replace(&mut self.last_message, at) {
             Time::NEVER => recorder.record_first_message(stage, 0),
             before => recorder.record_message_gap(stage, at.since(before)),

@@ -10,7 +10,7 @@ use plimsoll_model::rows::template::TraceIds;
 use super::User;
 use crate::driver::Protocol;
 use crate::script::scenario::Scenario;
-use crate::script::{LinkId, MAX_LINKS, ScriptFactory, ScriptOrigin};
+use crate::script::{LinkId, MAX_LINKS, ScriptFactory, ScriptStart};
 use crate::tls::TlsClient;
 
 /// A factory of the users of a run.
@@ -51,7 +51,7 @@ impl<C: Scenario> UserScripts<C> {
         load: &LoadPlan,
     ) -> UserScripts<C> {
         let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
-        let goodput = scenario.protocol().goodput();
+        let goodput = scenario.protocol().goodput_bounds();
         UserScripts {
             shared: Arc::new(UserSettings {
                 scenario,
@@ -71,8 +71,8 @@ where
 {
     type Script = User<C>;
 
-    fn new_script(&self, origin: ScriptOrigin) -> User<C> {
-        let mut memory = C::Memory::default();
+    fn new_script(&self, origin: ScriptStart) -> User<C> {
+        let mut memory = C::UserState::default();
         self.shared
             .scenario
             .choose_first_call(origin.number, &mut memory);

@@ -8,7 +8,7 @@ use super::ScriptWorker;
 use crate::event_loop::WorkerControl;
 use crate::event_loop::connection::{Connection, ConnectionState, explain_session_error};
 use crate::script::{LinkId, Script, ScriptFactory};
-use crate::tls::CLOSED_IN_HANDSHAKE;
+use crate::tls::CLOSED_IN_HANDSHAKE_MESSAGE;
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{Network, SocketReady};
 
@@ -38,15 +38,15 @@ impl<S> Connection<LinkOwner, S> {
         if self.out.is_empty() {
             std::mem::swap(&mut self.out, bytes);
         }
-        self.count_all_as_replies();
+        self.count_unsent_as_replies();
     }
 
     /// Returns the failure of a connection whose last `read` returned end of stream or an error.
-    fn loss_after_read(&self, read: io::Result<usize>) -> ConnectionLoss {
+    fn connection_loss_after_read(&self, read: io::Result<usize>) -> ConnectionLoss {
         match (read, self.write_error()) {
             (Err(e), _) | (_, Some(e)) => ConnectionLoss::from_io_error("", &e),
             (Ok(_), None) if self.state == ConnectionState::Handshaking => {
-                ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
+                ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE_MESSAGE)
             }
             (Ok(_), None) => ConnectionLoss::closed_by_peer(),
         }
@@ -66,7 +66,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let mut relieved = false;
         if ready.writable {
             connection.flush(&mut self.network);
-            relieved = connection.take_resumed();
+            relieved = connection.take_resumed_flag();
         }
         if ready.readable || ready.hangup || relieved {
             let hangup = ready.hangup || relieved;
@@ -95,9 +95,12 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         };
         connection.state = ConnectionState::Open;
         let took = connection.phases.connect_ns + connection.end_phase(now);
-        let agreement = connection.tls.as_ref().and_then(|tls| tls.agreement());
+        let agreement = connection
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.negotiated_parameters());
         let LinkOwner { slot, link } = connection.data;
-        self.record_established(index, agreement, self.stage);
+        self.record_connect_success(index, agreement, self.stage);
         self.open_connections += 1;
         control.add_connections(1);
         self.dispatch(control, slot, now, &mut |script, context| {
@@ -130,7 +133,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => true,
                 Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => false,
                 Some(over) => {
-                    let loss = connection.loss_after_read(over);
+                    let loss = connection.connection_loss_after_read(over);
                     self.on_link_lost(control, index, &loss, now);
                     false
                 }

@@ -8,13 +8,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
 use crate::tls::handshake_fuzz::{
-    ByteSource, Conversation, EndState, ExtraLength, HandshakeSetup, Implementation,
+    ChoiceSource, Conversation, EndState, HandshakeAdditions, HandshakeSetup, Implementation,
     PathSegmentation, ServerDemands, client_text, server_text,
 };
 use crate::tls::record::MAX_PLAINTEXT_BYTES;
 
 /// Makes a setup in which both ends use the same certificate.
-fn setup(cipher: Cipher, mutual: bool, retried: bool, long: ExtraLength) -> HandshakeSetup {
+fn setup(cipher: Cipher, mutual: bool, retried: bool, long: HandshakeAdditions) -> HandshakeSetup {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let certificate = CertificateDer::from(params.self_signed(&key).unwrap().der().to_vec());
@@ -32,15 +32,15 @@ fn setup(cipher: Cipher, mutual: bool, retried: bool, long: ExtraLength) -> Hand
 fn shape(seed: u64) -> PathSegmentation<'static> {
     [0, 1].map(|direction| {
         let mut random = ChaCha8Rng::seed_from_u64(2 * seed + direction);
-        ByteSource::new(move || (random.next_u32() >> 16) as u16)
+        ChoiceSource::new(move || (random.next_u32() >> 16) as u16)
     })
 }
 
 /// A shape with fixed sizes of records and reads, in bytes.
 fn fixed(record: usize, read: usize) -> PathSegmentation<'static> {
     [
-        ByteSource::with_fixed_sizes(record, read),
-        ByteSource::with_fixed_sizes(record, read),
+        ChoiceSource::with_fixed_sizes(record, read),
+        ChoiceSource::with_fixed_sizes(record, read),
     ]
 }
 
@@ -87,7 +87,7 @@ fn kinds() -> Vec<(HandshakeSetup, bool, bool)> {
             Cipher::Aes256Gcm,
             Cipher::Chacha20Poly1305,
         ];
-        let long = ExtraLength::default();
+        let long = HandshakeAdditions::default();
         kinds.push((
             setup(ciphers[n % 3], mutual, retried, long),
             resumed,
@@ -208,7 +208,7 @@ fn handshake_flight_survives_any_split() {
 
 #[test]
 fn small_records_carry_long_chains() {
-    let long = ExtraLength {
+    let long = HandshakeAdditions {
         chain: 60,
         authorities: 300,
     };
@@ -233,7 +233,12 @@ fn small_records_carry_long_chains() {
 #[test]
 fn endless_handshake_fails_at_256_kib() {
     const MAX_HANDSHAKE_BYTES: usize = 256 * 1024;
-    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let setup = setup(
+        Cipher::Aes128Gcm,
+        false,
+        false,
+        HandshakeAdditions::default(),
+    );
     // A message that announces 65,531 bytes, in records of one byte each.
     let endless = || {
         let mut bytes = vec![22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb];
@@ -265,7 +270,7 @@ fn endless_handshake_fails_at_256_kib() {
 
 #[test]
 fn library_reports_full_handshake_buffer() {
-    let long = ExtraLength {
+    let long = HandshakeAdditions {
         chain: 60,
         authorities: 300,
     };
@@ -300,7 +305,12 @@ impl std::io::Write for ThreeByteWriter {
 
 #[test]
 fn non_tls_peer_gets_single_alert() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let setup = setup(
+        Cipher::Aes128Gcm,
+        false,
+        false,
+        HandshakeAdditions::default(),
+    );
     for implementation in [
         Implementation::Own,
         Implementation::OwnFromSecrets,
@@ -325,7 +335,12 @@ fn non_tls_peer_gets_single_alert() {
 /// A record with a TLS header and invalid content.
 #[test]
 fn malformed_record_still_counts_as_tls() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let setup = setup(
+        Cipher::Aes128Gcm,
+        false,
+        false,
+        HandshakeAdditions::default(),
+    );
     for implementation in [
         Implementation::Own,
         Implementation::OwnFromSecrets,
@@ -370,7 +385,12 @@ fn key_shares(hello: &[u8]) -> Vec<u16> {
 #[test]
 fn resumed_connections_offer_same_key_shares() {
     const X25519: u16 = 0x001d;
-    let setup = setup(Cipher::Aes128Gcm, false, true, ExtraLength::default());
+    let setup = setup(
+        Cipher::Aes128Gcm,
+        false,
+        true,
+        HandshakeAdditions::default(),
+    );
     for implementation in [Implementation::Own, Implementation::Library] {
         let client = setup.resuming_client(implementation);
         for resumed in [false, true, true] {
@@ -388,7 +408,12 @@ fn resumed_connections_offer_same_key_shares() {
 /// of the first.
 #[test]
 fn open_session_knows_minimum_bytes_remaining() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let setup = setup(
+        Cipher::Aes128Gcm,
+        false,
+        false,
+        HandshakeAdditions::default(),
+    );
     let mut session = setup.client(Implementation::Own).session();
     let mut server = rustls::ServerConnection::new(Arc::new(setup.server.clone())).unwrap();
     assert_eq!(session.min_incoming_bytes(100_000), 0, "no record yet");
@@ -409,7 +434,12 @@ fn open_session_knows_minimum_bytes_remaining() {
 /// A server may send data after its own Finished, before it has the client's (RFC 8446 §4.4.4).
 #[test]
 fn early_server_data_precedes_later_reads() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let setup = setup(
+        Cipher::Aes128Gcm,
+        false,
+        false,
+        HandshakeAdditions::default(),
+    );
     let mut session = setup.client(Implementation::Own).session();
     let mut config = setup.server.clone();
     config.send_half_rtt_data = true;

@@ -9,7 +9,7 @@ use rustls::{
 };
 
 use super::*;
-use crate::tls::session::{ServerSession, ServerSessions, SessionLayer};
+use crate::tls::session::{ServerSession, ServerSessionFactory, SessionLayer};
 
 const SUITES: [SupportedCipherSuite; 3] = [
     cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -76,7 +76,7 @@ fn client(config: &ClientConfig) -> Client {
     OwnSession::new_client(
         Arc::new(config),
         name(),
-        KeySource::KeyLog(heard, LocalEnd::Client),
+        ConfiguredKeySource::KeyLog(heard, LocalEnd::Client),
     )
     .unwrap()
 }
@@ -109,7 +109,7 @@ impl Peer for Client {
         (text, closed)
     }
     fn give(&mut self) -> Vec<u8> {
-        let bytes = self.outgoing().to_vec();
+        let bytes = self.pending_output().to_vec();
         self.mark_sent(bytes.len());
         bytes
     }
@@ -197,7 +197,9 @@ fn talk(a: &mut impl Peer, b: &mut impl Peer, text: &[u8]) {
 fn pair(settings: &Settings) -> (Client, ServerSession) {
     let (mut a, mut b) = (
         client(&settings.client),
-        ServerSessions::new(&settings.server).new_session().unwrap(),
+        ServerSessionFactory::new(&settings.server)
+            .new_session()
+            .unwrap(),
     );
     exchange(&mut a, &mut b, usize::MAX);
     assert!(!a.is_handshaking() && !b.is_handshaking());
@@ -221,19 +223,22 @@ fn every_suite_continues_after_rest() {
     for suite in SUITES {
         for mutual in [false, true] {
             let (mut a, mut b) = pair(&settings(suite, mutual));
-            assert_eq!(b.agreement().map(|agreed| agreed.resumed), Some(false));
+            assert_eq!(
+                b.negotiated_parameters().map(|agreed| agreed.resumed),
+                Some(false)
+            );
             for text in [b"one".as_slice(), b"two", &[7; 40_000]] {
-                a.enter_rest();
-                b.enter_rest();
+                a.start_resting();
+                b.start_resting();
                 assert!(is_at_rest(&a) && is_at_rest(own_session(&mut b)));
-                assert!(a.outgoing().is_empty() && !b.wants_write());
+                assert!(a.pending_output().is_empty() && !b.wants_write());
                 talk(&mut a, &mut b, text);
             }
-            a.enter_rest();
-            b.enter_rest();
-            a.close_notify();
+            a.start_resting();
+            b.start_resting();
+            a.queue_close_notify();
             assert_eq!(b.take(&a.give()), (Vec::new(), true));
-            b.close_notify();
+            b.queue_close_notify();
             assert_eq!(a.take(&b.give()), (Vec::new(), true));
         }
     }
@@ -246,7 +251,9 @@ fn fragmented_handshake_accepts_trailing_data() {
             let mut settings = settings(SUITES[0], true);
             settings.server.send_tls13_tickets = tickets;
             let mut a = client(&settings.client);
-            let mut b = ServerSessions::new(&settings.server).new_session().unwrap();
+            let mut b = ServerSessionFactory::new(&settings.server)
+                .new_session()
+                .unwrap();
             for piece in a.give().chunks(step) {
                 b.take(piece);
             }
@@ -273,28 +280,30 @@ fn key_updates_reach_resting_session() {
         let mut theirs = ServerConnection::new(Arc::new(settings.server.clone())).unwrap();
         exchange(&mut ours, &mut theirs, usize::MAX);
         for text in [b"one".as_slice(), b"two", b"three"] {
-            ours.enter_rest();
+            ours.start_resting();
             assert!(is_at_rest(&ours));
             // The peer also requests a key update of us, which precedes our next data.
             theirs.refresh_traffic_keys().unwrap();
             theirs.write(b"new keys");
             assert_eq!(exchange(&mut ours, &mut theirs, 7).0, b"new keys");
-            ours.enter_rest();
+            ours.start_resting();
             assert!(is_at_rest(&ours), "with an update owed");
             talk(&mut ours, &mut theirs, text);
         }
 
-        let mut ours = ServerSessions::new(&settings.server).new_session().unwrap();
+        let mut ours = ServerSessionFactory::new(&settings.server)
+            .new_session()
+            .unwrap();
         let mut theirs = ClientConnection::new(Arc::new(settings.client), name()).unwrap();
         exchange(&mut theirs, &mut ours, usize::MAX);
-        ours.enter_rest();
+        ours.start_resting();
         theirs.refresh_traffic_keys().unwrap();
         theirs.write(b"new keys");
         assert_eq!(exchange(&mut theirs, &mut ours, 7).1, b"new keys");
-        ours.enter_rest();
+        ours.start_resting();
         talk(&mut ours, &mut theirs, b"and on");
         theirs.send_close_notify();
-        ours.enter_rest();
+        ours.start_resting();
         assert_eq!(ours.take(&theirs.give()), (Vec::new(), true));
     }
 }
@@ -303,8 +312,8 @@ fn key_updates_reach_resting_session() {
 fn rested_session_survives_millions_of_records() {
     let (mut a, mut b) = pair(&settings(SUITES[0], true));
     talk(&mut a, &mut b, b"young");
-    a.enter_rest();
-    b.enter_rest();
+    a.start_resting();
+    b.start_resting();
     let hours = 1 << 24;
     if let (SessionStage::Resting(a), SessionStage::Resting(b)) =
         (&mut a.stage, &mut own_session(&mut b).stage)
@@ -314,8 +323,8 @@ fn rested_session_survives_millions_of_records() {
     }
     // More records than one key may encrypt (RFC 8446 §5.5): the next data causes a key update.
     talk(&mut a, &mut b, b"old");
-    a.enter_rest();
-    b.enter_rest();
+    a.start_resting();
+    b.start_resting();
     talk(&mut a, &mut b, b"older");
 }
 
@@ -324,15 +333,15 @@ fn resting_server_resumes_from_tickets() {
     let mut settings = settings(SUITES[0], false);
     settings.client.resumption = rustls::client::Resumption::in_memory_sessions(8);
     let config = Arc::new(settings.client.clone());
-    let sessions = ServerSessions::new(&settings.server);
+    let sessions = ServerSessionFactory::new(&settings.server);
     for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
         let mut ours = sessions.new_session().unwrap();
         let mut theirs = ClientConnection::new(Arc::clone(&config), name()).unwrap();
         exchange(&mut theirs, &mut ours, usize::MAX);
         assert_eq!(theirs.handshake_kind(), Some(kind));
-        let resumed = ours.agreement().map(|agreed| agreed.resumed);
+        let resumed = ours.negotiated_parameters().map(|agreed| agreed.resumed);
         assert_eq!(resumed, Some(kind == HandshakeKind::Resumed));
-        ours.enter_rest();
+        ours.start_resting();
         talk(&mut ours, &mut theirs, b"resumed or not");
     }
 
@@ -344,14 +353,14 @@ fn resting_server_resumes_from_tickets() {
     ];
     let ticket: Vec<u8> = [&ticket.concat()[..], &[22]].concat();
     let (mut a, mut b) = pair(&settings);
-    a.enter_rest();
-    b.enter_rest();
+    a.start_resting();
+    b.start_resting();
     own_session(&mut b)
         .wake()
         .unwrap()
         .unwrap()
         .records
-        .seal_inner(&ticket[..])
+        .seal_inner_plaintext(&ticket[..])
         .unwrap();
     let late = b.give();
     assert_eq!(a.take(&late), (Vec::new(), false));
@@ -361,7 +370,7 @@ fn resting_server_resumes_from_tickets() {
         .unwrap()
         .unwrap()
         .records
-        .seal_inner(&ticket[..])
+        .seal_inner_plaintext(&ticket[..])
         .unwrap();
     let error = b.receive(&mut a.give(), &mut |_| {}).unwrap_err();
     assert!(
@@ -374,16 +383,16 @@ fn resting_server_resumes_from_tickets() {
 fn pending_data_prevents_rest() {
     let (mut a, mut b) = pair(&settings(SUITES[0], false));
     a.write(b"unsent");
-    a.enter_rest();
+    a.start_resting();
     assert!(!is_at_rest(&a));
     let bytes = a.give();
     let (half, rest) = bytes.split_at(9);
     b.take(half);
-    b.enter_rest();
+    b.start_resting();
     assert!(!is_at_rest(own_session(&mut b)), "half a record is there");
     assert_eq!(b.take(rest).0, b"unsent");
-    a.enter_rest();
-    b.enter_rest();
+    a.start_resting();
+    b.start_resting();
     assert!(is_at_rest(&a) && is_at_rest(own_session(&mut b)));
     // A corrupted record is rejected after resting as before, and the peer gets an alert.
     let mut theirs = {
@@ -393,8 +402,8 @@ fn pending_data_prevents_rest() {
     theirs[8] ^= 1;
     let refused = a.receive::<()>(&mut theirs, &mut |_| Ok(()));
     assert_eq!(refused, Err(ReceiveError::Record(RecordError::BadTag)));
-    assert!(!a.outgoing().is_empty());
-    a.enter_rest();
+    assert!(!a.pending_output().is_empty());
+    a.start_resting();
     assert!(!is_at_rest(&a), "what has failed stays so");
 }
 
@@ -403,7 +412,9 @@ fn rejected_handshake_sends_alert() {
     let settings = settings(SUITES[0], true);
     let mut anonymous = settings.client.clone();
     anonymous.client_auth_cert_resolver = Arc::new(NoClientCertificate);
-    let mut ours = ServerSessions::new(&settings.server).new_session().unwrap();
+    let mut ours = ServerSessionFactory::new(&settings.server)
+        .new_session()
+        .unwrap();
     let mut theirs = ClientConnection::new(Arc::new(anonymous), name()).unwrap();
     ours.take(&theirs.give());
     theirs.take(&ours.give());
@@ -415,7 +426,9 @@ fn rejected_handshake_sends_alert() {
     let error = ours.receive(&mut [], &mut |_| {});
     assert!(matches!(error, Ok(false)), "nothing follows");
     let mut garbage = b"GET / HTTP/1.1\r\n\r\n".to_vec();
-    let mut other = ServerSessions::new(&settings.server).new_session().unwrap();
+    let mut other = ServerSessionFactory::new(&settings.server)
+        .new_session()
+        .unwrap();
     assert!(other.receive(&mut garbage, &mut |_| {}).is_err());
 }
 

@@ -1,6 +1,6 @@
 //! The errors of records, and the alerts that report them to the peer.
 
-use super::{MAX_EMPTY, MAX_KEY_UPDATES, MAX_WARNINGS};
+use super::{MAX_EMPTY_RECORDS, MAX_KEY_UPDATES, MAX_USER_CANCELED_ALERTS};
 
 /// The reason why received records are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,10 +42,10 @@ pub enum RecordError {
     #[error("more than {MAX_KEY_UPDATES} key updates without data between them")]
     KeyUpdates,
     /// Too many empty records, which cost CPU without carrying data.
-    #[error("more than {MAX_EMPTY} empty records in a row")]
+    #[error("more than {MAX_EMPTY_RECORDS} empty records in a row")]
     Empty,
     /// Too many `user_canceled` alerts without a close_notify (§6.1).
-    #[error("more than {MAX_WARNINGS} warnings")]
+    #[error("more than {MAX_USER_CANCELED_ALERTS} warnings")]
     Warnings,
     /// The alert does not have two bytes (§6).
     #[error("a malformed alert")]

@@ -1,10 +1,10 @@
 //! The record state of an idle connection: no keys and no buffers, only the secrets from which keys are rebuilt, and
 //! the numbers of the next records.
 
-use super::{IdleCounters, KeySchedule, RecordError, TlsRecords, TrafficKey};
+use super::{DatalessRecordCounts, KeySchedule, RecordError, TlsRecords, TrafficKey};
 
 /// A key schedule that can rebuild the current keys.
-pub trait Rekey: KeySchedule {
+pub trait KeyRebuilder: KeySchedule {
     /// Returns the current key for sending, whose next record has the number `sequence`.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ pub struct RestingRecords<R> {
     receiving: u64,
     sending: u64,
     update_requested: bool,
-    idle: IdleCounters,
+    idle: DatalessRecordCounts,
     warnings: u8,
 }
 
@@ -56,7 +56,7 @@ impl<K> TlsRecords<K> {
     }
 }
 
-impl<R: Rekey> RestingRecords<R> {
+impl<R: KeyRebuilder> RestingRecords<R> {
     /// Advances the record numbers as if that many records had been exchanged, as after hours of use.
     #[cfg(test)]
     pub(in crate::tls) fn age(&mut self, receiving: u64, sending: u64) {

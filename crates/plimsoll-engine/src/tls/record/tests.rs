@@ -19,11 +19,11 @@ fn key(cipher: Cipher, number: u8, sequence: u64) -> TrafficKey {
 }
 
 impl KeySchedule for Schedule {
-    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
+    fn next_sending_key(&mut self) -> Result<TrafficKey, RecordError> {
         self.sending += 1;
         Ok(key(self.cipher, self.sending, 0))
     }
-    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
+    fn next_receiving_key(&mut self) -> Result<TrafficKey, RecordError> {
         self.receiving += 1;
         Ok(key(self.cipher, self.receiving, 0))
     }
@@ -33,7 +33,7 @@ impl KeySchedule for Schedule {
     }
 }
 
-impl Rekey for Schedule {
+impl KeyRebuilder for Schedule {
     fn sending_key(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         Ok(key(self.cipher, self.sending, sequence))
     }
@@ -58,7 +58,7 @@ fn pair(cipher: Cipher) -> (TlsRecords<Schedule>, TlsRecords<Schedule>) {
 }
 
 fn drain(from: &mut TlsRecords<Schedule>) -> Vec<u8> {
-    let bytes = from.outgoing().to_vec();
+    let bytes = from.pending_output().to_vec();
     from.mark_sent(bytes.len());
     bytes
 }
@@ -88,7 +88,7 @@ fn deliver(
 
 /// Makes a record with the given inner content, type and padding.
 fn record_of(from: &mut TlsRecords<Schedule>, inner: &[u8]) -> Vec<u8> {
-    from.seal_inner(inner).unwrap();
+    from.seal_inner_plaintext(inner).unwrap();
     drain(from)
 }
 
@@ -103,7 +103,7 @@ fn sealed_records_open_however_split() {
         for step in [1, 4, 5, 6, 1000, 16_406, usize::MAX] {
             let (mut a, mut b) = pair(cipher);
             a.seal(&text).unwrap();
-            a.close_notify().unwrap();
+            a.queue_close_notify().unwrap();
             let bytes = drain(&mut a);
             assert_eq!(deliver(&mut b, &bytes, step), (text.clone(), Ok(true)));
             assert!(b.partial.is_empty() && b.partial.capacity() == 0);
@@ -227,7 +227,7 @@ fn key_updates_rotate_and_are_answered() {
     a.seal(b"old ").unwrap();
     let mut bytes = drain(&mut a);
     bytes.extend(record_of(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
-    a.sending = a.schedule.next_sending().unwrap();
+    a.sending = a.schedule.next_sending_key().unwrap();
     a.seal(b"new").unwrap();
     bytes.extend(drain(&mut a));
     assert_eq!(
@@ -322,7 +322,7 @@ fn unproductive_record_limits_match_library() {
 
     let update = |a: &mut TlsRecords<Schedule>| {
         let bytes = record_of(a, &[KEY_UPDATE, 0, 0, 1, 0, HANDSHAKE]);
-        a.sending = a.schedule.next_sending().unwrap();
+        a.sending = a.schedule.next_sending_key().unwrap();
         bytes
     };
     let (mut a, mut b, end) = repeated(32, update);
@@ -445,7 +445,7 @@ fn keys_rotate_before_sequence_wraps() {
 fn truncated_stream_yields_only_whole_records() {
     let (mut a, _) = pair(Cipher::Aes256Gcm);
     a.seal(b"first").unwrap();
-    let whole = a.outgoing().len();
+    let whole = a.pending_output().len();
     a.seal(b"second").unwrap();
     let bytes = drain(&mut a);
     for end in 0..bytes.len() {
@@ -459,7 +459,7 @@ fn truncated_stream_yields_only_whole_records() {
 #[test]
 fn data_after_close_is_ignored() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-    a.close_notify().unwrap();
+    a.queue_close_notify().unwrap();
     a.seal(b"late").unwrap();
     let mut bytes = drain(&mut a);
     bytes.extend_from_slice(b"garbage");
@@ -492,7 +492,7 @@ fn only_idle_session_can_rest() {
     assert!(!b.can_rest(), "half a message");
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-    a.close_notify().unwrap();
+    a.queue_close_notify().unwrap();
     let bytes = drain(&mut a);
     assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(true));
     assert!(!b.can_rest(), "the peer is gone");
@@ -508,12 +508,12 @@ fn only_idle_session_can_rest() {
 fn counters_persist_across_rest() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     let mut bytes = Vec::new();
-    for _ in 0..MAX_WARNINGS {
+    for _ in 0..MAX_USER_CANCELED_ALERTS {
         bytes.extend(record_of(&mut a, &[1, USER_CANCELED, ALERT]));
     }
     bytes.extend(record_of(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
-    a.sending = a.schedule.next_sending().unwrap();
-    for _ in 0..MAX_EMPTY {
+    a.sending = a.schedule.next_sending_key().unwrap();
+    for _ in 0..MAX_EMPTY_RECORDS {
         bytes.extend(record_of(&mut a, &[APPLICATION_DATA]));
     }
     assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(false));
@@ -527,7 +527,7 @@ fn counters_persist_across_rest() {
     assert_eq!(deliver(&mut c, &one_more, 99).1, Err(RecordError::Empty));
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-    for _ in 0..MAX_WARNINGS {
+    for _ in 0..MAX_USER_CANCELED_ALERTS {
         let bytes = record_of(&mut a, &[1, USER_CANCELED, ALERT]);
         assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(false));
         b = b.into_resting(Some).unwrap().wake(|kept| kept).unwrap();

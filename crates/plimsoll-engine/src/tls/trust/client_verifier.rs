@@ -10,7 +10,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::super::agreement::note_signature;
+use super::super::negotiation::store_signature_scheme;
 use super::super::x509_version_1::{CertificateFields, verify_key_possession};
 use super::{CertificateObservations, DirectTrust, TrustAnchors};
 
@@ -92,7 +92,7 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        note_signature(signature.scheme);
+        store_signature_scheme(signature.scheme);
         verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
@@ -103,7 +103,7 @@ impl ClientCertVerifier for ClientVerifier {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let matters = CertificateFields::for_certificate(self.anchors.contains(certificate));
-        note_signature(signature.scheme);
+        store_signature_scheme(signature.scheme);
         verify_key_possession(message, certificate, signature, &self.algorithms, matters)
     }
 

@@ -4,8 +4,8 @@
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error, ExtendedKeyPurpose};
 
-use super::super::agreement::KeyKind;
-use super::super::key_kinds::USABLE_KEYS;
+use super::super::key_kinds::SUPPORTED_KEY_TYPES;
+use super::super::negotiation::KeyKind;
 use super::super::x509_version_1::parse;
 
 /// Minimum length in bits of an RSA key whose signatures are accepted.
@@ -70,7 +70,9 @@ fn describe_unsupported_signature(certificate: &CertificateDer<'_>) -> Option<St
             "\"{name}\" is signed with {algorithm}, which can be forged and is not accepted: sign it again with SHA-256"
         ),
         _ => {
-            format!("\"{name}\" is signed with {algorithm}, which is not supported: {USABLE_KEYS}")
+            format!(
+                "\"{name}\" is signed with {algorithm}, which is not supported: {SUPPORTED_KEY_TYPES}"
+            )
         }
     })
 }

@@ -100,7 +100,7 @@ fn problem(
     ),
 ) -> String {
     let error = verdict.0.expect_err("refused");
-    super::super::validity::describe_tls_error(&error) + &verdict.2.unwrap_or_default()
+    super::super::certificate_expiry::describe_tls_error(&error) + &verdict.2.unwrap_or_default()
 }
 
 #[test]
@@ -310,13 +310,13 @@ fn earliest_certificate_limits_session_lifetime() {
 #[test]
 fn reloaded_certificate_is_one_replacement() {
     let observations = CertificateObservations::default();
-    observations.note_reloads(0);
-    assert!(!observations.take_replaced());
+    observations.record_reload_count(0);
+    assert!(!observations.take_replaced_flag());
     for times in [1, 3] {
-        observations.note_reloads(times);
-        assert!(observations.take_replaced(), "{times}");
-        observations.note_reloads(times);
-        assert!(!observations.take_replaced(), "{times}");
+        observations.record_reload_count(times);
+        assert!(observations.take_replaced_flag(), "{times}");
+        observations.record_reload_count(times);
+        assert!(!observations.take_replaced_flag(), "{times}");
     }
     assert_eq!(observations.seen.lock().unwrap().reload_count, 3);
 }
@@ -350,6 +350,10 @@ fn changed_certificate_is_one_replacement() {
         (&first, false),
     ] {
         observations.record_certificate(certificate);
-        assert_eq!(observations.take_replaced(), replaced, "{certificate:?}");
+        assert_eq!(
+            observations.take_replaced_flag(),
+            replaced,
+            "{certificate:?}"
+        );
     }
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 ///
 /// # Errors
 /// Returns the errors of setsockopt(2).
-pub(super) fn set_socket_option(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+pub(super) fn set_low_water_mark(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     let value = c_int::try_from(bytes).unwrap_or(c_int::MAX).max(1);
     // SAFETY: the descriptor is borrowed, and therefore open, for the whole call; the pointer is to a `c_int` on this
     // stack, and `c_int`'s size is passed as the length. The kernel only reads it.
@@ -48,7 +48,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        set_socket_option(&near, 1000).unwrap();
+        set_low_water_mark(&near, 1000).unwrap();
         let writer = std::thread::spawn(move || {
             far.write_all(&[1; 400]).unwrap();
             std::thread::sleep(Duration::from_millis(50));
@@ -59,7 +59,7 @@ mod tests {
         // A blocking read respects the mark as epoll does.
         let got = near.read(&mut buffer).unwrap();
         assert!(got >= 1000, "{got}");
-        set_socket_option(&near, 1000).unwrap();
+        set_low_water_mark(&near, 1000).unwrap();
         // Fewer bytes than the mark, followed by end of stream.
         let rest: usize = std::iter::from_fn(|| match near.read(&mut buffer).unwrap() {
             0 => None,

@@ -81,7 +81,7 @@ impl OsNetwork {
             resolvers,
             tunnel_routes: targets
                 .iter()
-                .map(|target| Tunnel::to_target(target))
+                .map(|target| Tunnel::for_target(target))
                 .collect(),
             tunnels: PendingTunnels::default(),
             stamps,
@@ -153,7 +153,7 @@ impl Network for OsNetwork {
         to: &Address,
         token: SocketToken,
     ) -> io::Result<TcpStream> {
-        let source = to.tcp().and_then(|to| self.next_source(to));
+        let source = to.tcp_address().and_then(|to| self.next_source(to));
         let socket = to.start_connect(source)?;
         self.watch_socket(&socket, token)
             .map_err(LocalResourceError::refine_socket_error)?;
@@ -178,8 +178,8 @@ impl Network for OsNetwork {
         }
     }
 
-    fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
-        self.tunnels.proxy_asked(socket)
+    fn pending_proxy(&self, socket: &TcpStream) -> Option<String> {
+        self.tunnels.pending_proxy(socket)
     }
 
     fn change_token(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
@@ -202,13 +202,13 @@ impl Network for OsNetwork {
     }
 
     #[inline]
-    fn last_arrival(&self) -> Option<Time> {
-        self.stamps.as_ref()?.last_arrival
+    fn last_receive_time(&self) -> Option<Time> {
+        self.stamps.as_ref()?.last_receive_time
     }
 
     fn set_low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
         // An error is harmless: it only causes more wake-ups.
-        let _ = low_water::set_socket_option(socket, bytes);
+        let _ = low_water::set_low_water_mark(socket, bytes);
     }
 
     #[inline]
@@ -247,7 +247,7 @@ impl Network for OsNetwork {
             self.poll(Some(Duration::from_nanos(left)), ready)?;
             return Ok(());
         }
-        let window = self.window.for_gap(left);
+        let window = self.window.busy_wait_ns(left);
         if left > window {
             let target = wake.at.0 - window;
             if self.poll(Some(Duration::from_nanos(left - window)), ready)? {
@@ -305,7 +305,7 @@ impl SpinWindow {
 
     /// Returns the length of the busy wait, in nanoseconds, for an arrival in `left` nanoseconds: at most half of that
     /// time, so that a fast schedule does not become a permanent busy loop.
-    fn for_gap(&self, left: u64) -> u64 {
+    fn busy_wait_ns(&self, left: u64) -> u64 {
         let learned = self.mean_ns + 3.0 * self.deviation_ns;
         (learned as u64).min(self.max_ns).min(left / 2)
     }
@@ -327,13 +327,13 @@ mod tests {
     #[test]
     fn spin_window_learns_bounded_oversleep() {
         let mut window = SpinWindow::new(Duration::from_micros(50));
-        assert_eq!(window.for_gap(1_000_000), 50_000);
+        assert_eq!(window.busy_wait_ns(1_000_000), 50_000);
         for _ in 0..500 {
             window.add_oversleep(5_000);
         }
-        let learned = window.for_gap(1_000_000);
+        let learned = window.busy_wait_ns(1_000_000);
         assert!((4_000..8_000).contains(&learned), "{learned}");
-        assert_eq!(window.for_gap(2_000), 1_000);
+        assert_eq!(window.busy_wait_ns(2_000), 1_000);
         assert!(!SpinWindow::new(Duration::ZERO).is_enabled());
     }
 

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 /// A reader that obtains bytes together with their receive timestamps.
 pub(super) struct ReceiveTimestamps {
     /// The time at which the last bytes of the last read reached this host; `None` if the kernel provided no timestamp.
-    pub(super) last_arrival: Option<Time>,
+    pub(super) last_receive_time: Option<Time>,
     /// Buffer for the control message with the timestamp.
     control: Vec<u8>,
 }
@@ -30,7 +30,7 @@ pub(super) fn enable(socket: &TcpStream) {
 impl ReceiveTimestamps {
     pub(super) fn new() -> ReceiveTimestamps {
         ReceiveTimestamps {
-            last_arrival: None,
+            last_receive_time: None,
             control: nix::cmsg_space!(libc::timespec),
         }
     }
@@ -45,7 +45,7 @@ impl ReceiveTimestamps {
         buffer: &mut [u8],
         clock: Clock,
     ) -> io::Result<usize> {
-        self.last_arrival = None;
+        self.last_receive_time = None;
         let mut into = [IoSliceMut::new(buffer)];
         let message = recvmsg::<()>(
             socket.as_raw_fd(),
@@ -61,7 +61,7 @@ impl ReceiveTimestamps {
         // between the two clock reads, the age is overestimated, but it is never underestimated.
         let now = clock.now();
         let wall = clock_gettime(ClockId::Realtime);
-        self.last_arrival = stamp.and_then(|stamp| {
+        self.last_receive_time = stamp.and_then(|stamp| {
             let ago_ns =
                 (wall.tv_sec - stamp.tv_sec()) * 1_000_000_000 + (wall.tv_nsec - stamp.tv_nsec());
             let ago_ns = u64::try_from(ago_ns).ok()?;
@@ -95,18 +95,18 @@ mod tests {
             let after = clock.now();
             std::thread::sleep(Duration::from_millis(5));
             assert_eq!(stamps.read(&near, &mut buffer, clock).unwrap(), 6);
-            if let Some(arrived) = stamps.last_arrival {
+            if let Some(arrived) = stamps.last_receive_time {
                 assert!(arrived <= clock.now());
                 if (before..=after).contains(&arrived) {
                     break;
                 }
             }
-            assert!(clock.now() < given_up, "{:?}", stamps.last_arrival);
+            assert!(clock.now() < given_up, "{:?}", stamps.last_receive_time);
         }
         near.set_nonblocking(true).unwrap();
         let nothing = stamps.read(&near, &mut buffer, clock).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(stamps.last_arrival, None);
+        assert_eq!(stamps.last_receive_time, None);
         drop(far);
         near.set_nonblocking(false).unwrap();
         assert_eq!(stamps.read(&near, &mut buffer, clock).unwrap(), 0);

@@ -50,7 +50,7 @@ impl Resolver {
                 .filter_map(|is_of| sources.iter().copied().find(is_of))
                 .collect(),
         };
-        let fixed = fixed_addresses(target).map(|addresses| ResolvedAddresses {
+        let fixed = addresses_without_lookup(target).map(|addresses| ResolvedAddresses {
             addresses: filter_by_source_family(addresses, &name.sources).into(),
             may_change: false,
         });
@@ -143,7 +143,7 @@ fn resolve_name(name: &LookupName) -> ResolveResult {
 /// Returns an error if the target's name does not resolve.
 pub(crate) fn target_addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     let target = &target.next_hop();
-    let addresses = match fixed_addresses(target) {
+    let addresses = match addresses_without_lookup(target) {
         Some(known) => known,
         None => look_up_name(&target.host, target.port)?,
     };
@@ -151,7 +151,7 @@ pub(crate) fn target_addresses(target: &Target) -> io::Result<Arc<[Address]>> {
 }
 
 /// Returns the target's addresses if they are known without a lookup.
-fn fixed_addresses(target: &Target) -> Option<Vec<Address>> {
+fn addresses_without_lookup(target: &Target) -> Option<Vec<Address>> {
     let with_port = |ip: &IpAddr| Address::Tcp(SocketAddr::new(*ip, target.port));
     if let Some(socket) = &target.socket {
         return Some(vec![Address::Unix(socket.clone())]);

@@ -1,7 +1,7 @@
 //! A simulated network with its own clock: the same seed produces the same run, byte for byte. The simulation tests use
 //! it.
 //!
-//! Time advances only in [`Network::wait`]. Bytes between the worker and a [`SimulatedServer`] arrive in order, with
+//! Time advances only in [`Network::wait`], and in slow writes. Bytes between the worker and a [`SimulatedServer`] arrive in order, with
 //! the latency and segmentation that [`NetworkConditions`] prescribes, and are subject to its faults: refused and
 //! unanswered connects, resets, stalls, full buffers. Low-water marks are enforced exactly.
 //!
@@ -30,7 +30,7 @@ pub use conditions::NetworkConditions;
 
 /// The server's identifier of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SimulatedPeer(pub u64);
+pub struct SimulatedPeerId(pub u64);
 
 /// An action that a server requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum ServerAction {
     /// Stop reading: bytes that the client sends remain in transit.
     StopReading,
     /// Resume reading, beginning with the bytes that arrived in the meantime.
-    Read,
+    ResumeReading,
     /// Close the connection in an orderly way.
     Close,
     /// Reset the connection.
@@ -57,11 +57,11 @@ pub enum ServerAction {
 /// The server side of the simulated network.
 pub trait SimulatedServer {
     /// Called when a client has connected.
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>);
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>);
     /// Called when bytes of a client have arrived.
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -69,26 +69,26 @@ pub trait SimulatedServer {
     /// Called when a timer expires that the server requested with this tag.
     fn on_timer(
         &mut self,
-        _peer: SimulatedPeer,
+        _peer: SimulatedPeerId,
         _tag: u64,
         _now: Time,
         _actions: &mut Vec<ServerAction>,
     ) {
     }
     /// Called when the client has read `bytes` bytes that the server sent.
-    fn on_client_read(&mut self, _peer: SimulatedPeer, _bytes: usize) {}
+    fn on_client_read(&mut self, _peer: SimulatedPeerId, _bytes: usize) {}
     /// Called when the client has closed the connection.
-    fn on_close(&mut self, _peer: SimulatedPeer, _now: Time) {}
+    fn on_close(&mut self, _peer: SimulatedPeerId, _now: Time) {}
 }
 
 /// An implementation for references, so that a test can keep ownership of the server.
 impl<T: SimulatedServer> SimulatedServer for &mut T {
-    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
         (**self).on_open(peer, now, actions);
     }
     fn on_receive(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
@@ -97,17 +97,17 @@ impl<T: SimulatedServer> SimulatedServer for &mut T {
     }
     fn on_timer(
         &mut self,
-        peer: SimulatedPeer,
+        peer: SimulatedPeerId,
         tag: u64,
         now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
         (**self).on_timer(peer, tag, now, actions);
     }
-    fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, peer: SimulatedPeerId, bytes: usize) {
         (**self).on_client_read(peer, bytes);
     }
-    fn on_close(&mut self, peer: SimulatedPeer, now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeerId, now: Time) {
         (**self).on_close(peer, now);
     }
 }
@@ -208,18 +208,18 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         }
     }
 
-    fn draw_from(&mut self, range: &RangeInclusive<u64>) -> u64 {
+    fn draw_in_range(&mut self, range: &RangeInclusive<u64>) -> u64 {
         let span = range.end() - range.start() + 1;
         range.start() + self.random.next_u64() % span
     }
 
-    fn draw_chance(&mut self, chance: u32) -> bool {
+    fn draw_bool(&mut self, chance: u32) -> bool {
         chance > 0 && self.random.next_u32() % 1_000_000 < chance
     }
 
     fn draw_latency_ns(&mut self) -> u64 {
         let range = self.conditions.latency_us.clone();
-        self.draw_from(&range) * 1_000
+        self.draw_in_range(&range) * 1_000
     }
 
     fn schedule(&mut self, at: Time, connection: u64, what: NetworkEvent) {
@@ -233,15 +233,15 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let range = *self.conditions.piece.start() as u64..=*self.conditions.piece.end() as u64;
-            let size = (self.draw_from(&range) as usize).clamp(1, rest.len());
+            let size = (self.draw_in_range(&range) as usize).clamp(1, rest.len());
             let (piece, after) = rest.split_at(size);
             rest = after;
             let mut at = self.now.plus_nanos(self.draw_latency_ns());
-            if self.draw_chance(self.conditions.stall_ppm) {
+            if self.draw_bool(self.conditions.stall_ppm) {
                 let range = self.conditions.stall_ms.clone();
-                at = at.plus_nanos(self.draw_from(&range) * 1_000_000);
+                at = at.plus_nanos(self.draw_in_range(&range) * 1_000_000);
             }
-            let reset = self.draw_chance(self.conditions.reset_ppm);
+            let reset = self.draw_bool(self.conditions.reset_ppm);
             let Some(state) = self.connections.get_mut(&connection) else {
                 return;
             };
@@ -277,7 +277,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                         state.unread.get_or_insert_default();
                     }
                 }
-                ServerAction::Read => {
+                ServerAction::ResumeReading => {
                     let Some(state) = self.connections.get_mut(&connection) else {
                         continue;
                     };
@@ -319,7 +319,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
             NetworkEvent::Connected => {
                 signal.writable = true;
                 self.server
-                    .on_open(SimulatedPeer(connection), self.now, &mut actions);
+                    .on_open(SimulatedPeerId(connection), self.now, &mut actions);
             }
             NetworkEvent::Refused => {
                 state.refused = true;
@@ -332,10 +332,10 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                 state.outbound -= bytes.len().min(state.outbound);
                 signal.writable = std::mem::take(&mut state.write_blocked);
                 self.server
-                    .on_receive(SimulatedPeer(connection), &bytes, self.now, &mut actions);
+                    .on_receive(SimulatedPeerId(connection), &bytes, self.now, &mut actions);
             }
             NetworkEvent::ToServerEnd => {
-                self.server.on_close(SimulatedPeer(connection), self.now);
+                self.server.on_close(SimulatedPeerId(connection), self.now);
                 self.connections.remove(&connection);
             }
             NetworkEvent::ToClient(bytes) => {
@@ -361,11 +361,11 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                     hangup: true,
                     ..signal
                 };
-                self.server.on_close(SimulatedPeer(connection), self.now);
+                self.server.on_close(SimulatedPeerId(connection), self.now);
             }
             NetworkEvent::Timer(tag) => {
                 self.server
-                    .on_timer(SimulatedPeer(connection), tag, self.now, &mut actions)
+                    .on_timer(SimulatedPeerId(connection), tag, self.now, &mut actions)
             }
         }
         self.apply_actions(connection, actions);
@@ -411,8 +411,8 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
             is_among(&self.conditions.silent_addresses),
             is_among(&self.conditions.refusing_addresses),
         );
-        if !self.draw_chance(self.conditions.ignore_ppm) && !silent {
-            let refused = self.draw_chance(self.conditions.refuse_ppm) || refusing;
+        if !self.draw_bool(self.conditions.ignore_ppm) && !silent {
+            let refused = self.draw_bool(self.conditions.refuse_ppm) || refusing;
             let at = self.now.plus_nanos(2 * self.draw_latency_ns());
             let what = if refused {
                 NetworkEvent::Refused
@@ -469,7 +469,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
                 connection.arrivals.pop_front();
             }
         }
-        self.server.on_client_read(SimulatedPeer(socket.0), size);
+        self.server.on_client_read(SimulatedPeerId(socket.0), size);
         Ok(size)
     }
 
@@ -477,7 +477,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         true
     }
 
-    fn last_arrival(&self) -> Option<Time> {
+    fn last_receive_time(&self) -> Option<Time> {
         self.arrived
     }
 
@@ -490,9 +490,9 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
     }
 
     fn write(&mut self, socket: &mut SimulatedSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.draw_chance(self.conditions.slow_write_ppm) {
+        if self.draw_bool(self.conditions.slow_write_ppm) {
             let range = self.conditions.slow_write_us.clone();
-            self.now = self.now.plus_nanos(self.draw_from(&range) * 1_000);
+            self.now = self.now.plus_nanos(self.draw_in_range(&range) * 1_000);
         }
         let send_buffer = self.conditions.send_buffer;
         let Some(connection) = self.connections.get_mut(&socket.0) else {

@@ -75,7 +75,7 @@ impl PendingTunnels {
     }
 
     /// Returns the proxy that has received the connect request for this socket but has not answered it yet, if any.
-    pub(super) fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
+    pub(super) fn pending_proxy(&self, socket: &TcpStream) -> Option<String> {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter();
         match &all.find(|pending| pending.socket == socket)?.state {

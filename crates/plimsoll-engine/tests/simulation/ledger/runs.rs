@@ -11,7 +11,7 @@ pub(super) struct LedgerRun {
     pub(super) weather: NetworkConditions,
     pub(super) server: Box<dyn SimulatedServer>,
     pub(super) pauses: Vec<(Time, Duration)>,
-    pub(super) stop_after: Option<(u32, StopLevel)>,
+    pub(super) stop_after: Option<(u32, StopUrgency)>,
     pub(super) addresses: usize,
     pub(super) held_for: Duration,
     pub(super) of: u32,
@@ -135,11 +135,11 @@ pub(super) fn runs_by_network() -> Vec<LedgerRun> {
         }),
         ("interrupted", |run| {
             run.server = Box::new(SlowServer(echo(400)));
-            run.stop_after = Some((0, StopLevel::Graceful));
+            run.stop_after = Some((0, StopUrgency::Graceful));
         }),
         ("stopped at once", |run| {
             run.server = Box::new(SlowServer(echo(400)));
-            run.stop_after = Some((0, StopLevel::Now));
+            run.stop_after = Some((0, StopUrgency::Now));
         }),
         ("a server that dies", |run| {
             run.server = Box::new(DyingServer(echo(5)));

@@ -63,11 +63,14 @@ pub struct BatchesRecord {
     pub rounds: usize,
     /// Replicates, each with restarted servers. With only 1, differences apply to the particular processes that were
     /// measured.
-    #[serde(default = "one", alias = "sittings")]
+    #[serde(default = "default_replicates", alias = "sittings")]
     pub replicates: usize,
     /// Number of replicates below which gates stay undecided, because intervals then don't include the differences
     /// between processes of one version.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(
+        default = "default_replicates",
+        skip_serializing_if = "is_single_replicate"
+    )]
     pub required_replicates: usize,
     /// Whether the machine's cores were kept awake between calls.
     #[serde(default)]
@@ -82,11 +85,11 @@ pub struct BatchesRecord {
     pub differences: Vec<RungDifference>,
 }
 
-fn one() -> usize {
+fn default_replicates() -> usize {
     1
 }
 
-fn is_one(number: &usize) -> bool {
+fn is_single_replicate(number: &usize) -> bool {
     *number == 1
 }
 
@@ -122,12 +125,12 @@ pub struct RungMeasurement {
     /// CPU clock readings of the current group of batches, in order.
     batch_starts: Vec<BatchStart>,
     /// CPU time by round.
-    cpu_by_round: Vec<Option<BatchCpu>>,
+    cpu_by_round: Vec<Option<BatchCpuTime>>,
 }
 
 /// CPU time of one batch, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct BatchCpu {
+struct BatchCpuTime {
     client_ns: u64,
     server_ns: Option<u64>,
     /// Closed loop: the calls that ended ok, the bytes received, and the length of the batch in nanoseconds.
@@ -207,7 +210,7 @@ impl RungMeasurement {
                     let next = next_ns.partition_point(|ns| *ns <= at);
                     Some(next_ns.get(next)? - at)
                 });
-                rung.cpu_by_round[round] = Some(BatchCpu {
+                rung.cpu_by_round[round] = Some(BatchCpuTime {
                     client_ns: next.client_ns.saturating_sub(began.client_ns),
                     server_ns,
                     closed_loop_totals: began.done.zip(next.done).map(|(began, next)| {
@@ -268,7 +271,7 @@ impl RungMeasurement {
     /// batches.
     pub fn closed_loop_batches(&self, warmup: usize, slot: Duration) -> Vec<ThroughputSample> {
         let measured = self.cpu_by_round.iter().skip(warmup).flatten();
-        let of = |used: &BatchCpu| {
+        let of = |used: &BatchCpuTime| {
             let (ok, bytes_received, length_ns) = used.closed_loop_totals?;
             Some(ThroughputSample {
                 elapsed_s: length_ns as f64 / 1e9,
@@ -399,7 +402,7 @@ impl BatchesRecord {
     }
 
     /// Returns whether the planned resolution has been reached.
-    pub fn is_resolved(&self) -> bool {
+    pub fn has_reached_resolution(&self) -> bool {
         let reached = |wanted| self.resolution_us().is_some_and(|us| us <= wanted);
         self.wanted_us.is_none_or(reached)
     }

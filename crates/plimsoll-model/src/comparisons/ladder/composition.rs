@@ -3,7 +3,7 @@
 //! A ladder whose first rung (variant) is the bare link without any layer, and whose other rungs add one layer each, is
 //! a price list. The work of layers adds up: a call passes each of them once, whatever the others are. Waiting times do
 //! not add up, so only medians and CPU time are predicted, no higher percentiles. Chains that were measured differ from
-//! the sums of their layers, because layers share wake-ups of cores, fill caches and batch calls: [`COMPOSITION_SHARE`]
+//! the sums of their layers, because layers share wake-ups of cores, fill caches and batch calls: [`COMPOSITION_TOLERANCE`]
 //! of a sum is added to its interval.
 
 use super::{AddedCost, LadderMetric, LadderRecord, Rung};
@@ -11,7 +11,7 @@ use crate::statistics::paired::{PairedDifference, paired_difference};
 
 /// Share of the sum of its layers by which a chain's measured cost may differ from that sum. `bench/tax.py --closure`
 /// measures it.
-pub const COMPOSITION_SHARE: f64 = 0.15;
+pub const COMPOSITION_TOLERANCE: f64 = 0.15;
 
 /// The metrics whose values add up over the layers of a chain.
 const ADDITIVE_METRICS: [LadderMetric; 4] = [
@@ -109,7 +109,7 @@ impl<'a> PriceList<'a> {
             let found = layers.iter().find(|layer| layer.names.contains(name));
             let found = found.ok_or_else(|| PriceError::UnknownLayer {
                 name: name.clone(),
-                known: known_names(&layers),
+                known: join_layer_names(&layers),
             })?;
             rungs.push(found.rung);
         }
@@ -155,11 +155,11 @@ impl<'a> PriceList<'a> {
 }
 
 /// Adds up prices. Their errors are independent, so the squares of the errors add up. For chains of several layers, the
-/// interval is widened by [`COMPOSITION_SHARE`] of the sum.
+/// interval is widened by [`COMPOSITION_TOLERANCE`] of the sum.
 fn sum_prices(metric: LadderMetric, layers: Vec<PairedDifference>) -> PredictedCost {
     let estimate: f64 = layers.iter().map(|cost| cost.shift).sum();
     let share = if layers.len() > 1 {
-        COMPOSITION_SHARE
+        COMPOSITION_TOLERANCE
     } else {
         0.0
     };
@@ -203,7 +203,7 @@ fn layer_names(base: &Rung, rung: &Rung) -> Vec<String> {
     names
 }
 
-fn known_names(layers: &[PricedLayer]) -> String {
+fn join_layer_names(layers: &[PricedLayer]) -> String {
     let names: Vec<String> = layers.iter().map(|layer| layer.names[0].clone()).collect();
     match names.as_slice() {
         [] => "none".to_owned(),
@@ -300,11 +300,11 @@ mod tests {
         assert!((p50.estimate - 105.0).abs() < 1e-9, "{p50:?}");
         // The prices are exact here: the width is that of the composition.
         assert!(
-            (p50.high - 105.0 * (1.0 + COMPOSITION_SHARE)).abs() < 1e-9,
+            (p50.high - 105.0 * (1.0 + COMPOSITION_TOLERANCE)).abs() < 1e-9,
             "{p50:?}"
         );
         assert!(
-            (p50.low - 105.0 * (1.0 - COMPOSITION_SHARE)).abs() < 1e-9,
+            (p50.low - 105.0 * (1.0 - COMPOSITION_TOLERANCE)).abs() < 1e-9,
             "{p50:?}"
         );
         assert!((of(LadderMetric::SidecarCpu).estimate - 80.0).abs() < 1e-9);

@@ -5,7 +5,7 @@ use super::throughput::ThroughputSample;
 use super::{ALPHA, LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic};
 
 /// Maximum sum of all counts of a ladder.
-const MAX_TOTAL: u64 = 1 << 60;
+const MAX_COUNT_SUM: u64 = 1 << 60;
 
 /// Maximum error probability of differences: with a higher one, intervals would be empty.
 const MAX_ALPHA: f64 = 0.5;
@@ -16,7 +16,10 @@ struct CountSum(u64);
 
 impl CountSum {
     fn add(&mut self, name: &str, number: u64) -> Result<(), String> {
-        let sum = self.0.checked_add(number).filter(|sum| *sum <= MAX_TOTAL);
+        let sum = self
+            .0
+            .checked_add(number)
+            .filter(|sum| *sum <= MAX_COUNT_SUM);
         self.0 = sum.ok_or_else(|| format!("with `{name}`, counts add up to more than 2^60"))?;
         Ok(())
     }

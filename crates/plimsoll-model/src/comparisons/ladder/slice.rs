@@ -10,9 +10,9 @@ use crate::runs::run::Run;
 /// One slice of a rung: a separate run. Times are in µs. `None`: not known, or too few calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SliceResult {
-    /// Response time of calls that ended ok.
+    /// Median response time of calls that ended ok.
     pub p50_us: Option<f64>,
-    /// Response time at the 99th percentile.
+    /// 99th percentile of the same response time.
     pub p99_us: Option<f64>,
     /// User and system CPU time of the client.
     pub client_cpu_us_per_call: Option<f64>,
@@ -45,9 +45,9 @@ pub struct SliceResult {
     pub ok: Option<u64>,
     /// Calls that ended with an error.
     pub errors: u64,
-    /// Whether the run's figures describe the target.
+    /// Whether the run is valid: its figures describe the target and not the generator.
     pub valid: bool,
-    /// Whether full handshakes, although the plan resumes sessions, are the only problem that makes the run invalid.
+    /// Whether the run is invalid only because the server did full handshakes where the plan resumes sessions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_resumed: bool,
     /// The verdict on the plan's objectives; left out where the plan has none.
@@ -134,7 +134,7 @@ impl SliceResult {
             errors: total.errors,
             // Where times are known only as intervals, a difference between rungs may be due to the generator.
             valid: run.summary.health.valid && !run.summary.health.is_late(),
-            not_resumed: objective::is_only_problem_full_handshakes(run),
+            not_resumed: objective::is_invalid_only_for_full_handshakes(run),
             conclusion: RunVerdict::from_results(&objectives),
             objectives,
             run: directory,
@@ -172,7 +172,7 @@ impl SliceResult {
             LadderMetric::ConnectionTime | LadderMetric::ResumedTime => self.connection_p50_us,
             LadderMetric::ConnectionBytes
             | LadderMetric::ResumedBytes
-            | LadderMetric::CallBytes => None,
+            | LadderMetric::ToolCallLength => None,
         }
     }
 }

@@ -48,7 +48,7 @@ named! {
         /// Bytes of the server's memory per open connection.
         ServerMemory "server_memory" "server memory a connection",
         /// Bytes that TCP carries in both directions for a call on an open connection.
-        CallBytes "call_bytes" "bytes a call",
+        ToolCallLength "call_bytes" "bytes a call",
     }
 }
 
@@ -78,7 +78,7 @@ impl ExtraMeasurement {
     }
 
     /// Returns the measurement's metrics that have a confidence interval.
-    pub fn metrics(self) -> &'static [LadderMetric] {
+    pub fn metrics_with_interval(self) -> &'static [LadderMetric] {
         match self {
             ExtraMeasurement::Saturated => {
                 &[LadderMetric::BusyClientCpu, LadderMetric::BusyServerCpu]
@@ -116,7 +116,7 @@ impl LadderMetric {
             | LadderMetric::ServerMemory
             | LadderMetric::ConnectionBytes
             | LadderMetric::ResumedBytes
-            | LadderMetric::CallBytes => LadderUnit::Bytes,
+            | LadderMetric::ToolCallLength => LadderUnit::Bytes,
             _ => LadderUnit::Micros,
         }
     }
@@ -125,14 +125,16 @@ impl LadderMetric {
     pub fn source_measurement(self) -> Option<ExtraMeasurement> {
         ExtraMeasurement::ALL
             .into_iter()
-            .find(|part| part.metrics().contains(&self))
+            .find(|part| part.metrics_with_interval().contains(&self))
     }
 
     /// Returns whether the metric is counted exactly and has no confidence interval.
     pub fn is_exact(self) -> bool {
         matches!(
             self,
-            LadderMetric::ConnectionBytes | LadderMetric::ResumedBytes | LadderMetric::CallBytes
+            LadderMetric::ConnectionBytes
+                | LadderMetric::ResumedBytes
+                | LadderMetric::ToolCallLength
         )
     }
 }

@@ -37,16 +37,16 @@ impl AddressCounts {
 
 /// The counts of one address within its worker, by stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AddressTally {
-    /// The address as text: IP address and port, or socket.
+pub struct WorkerAddressCounts {
+    /// The address as text: IP address and port, or the path of a Unix socket.
     pub address: Arc<str>,
     /// The counts of each of the plan's stages.
     pub stages: Vec<AddressCounts>,
 }
 
-impl AddressTally {
-    pub(crate) fn new(address: Arc<str>, stages: usize) -> AddressTally {
-        AddressTally {
+impl WorkerAddressCounts {
+    pub(crate) fn new(address: Arc<str>, stages: usize) -> WorkerAddressCounts {
+        WorkerAddressCounts {
             address,
             stages: vec![AddressCounts::default(); stages],
         }

@@ -23,11 +23,11 @@ pub struct StepRecord {
     pub service: TimeHistogram,
 }
 
-type StepTimes = fn(&StepRecord) -> &TimeHistogram;
-type StepTimesMut = fn(&mut StepRecord) -> &mut TimeHistogram;
+type StepTimesSelector = fn(&StepRecord) -> &TimeHistogram;
+type StepTimesSelectorMut = fn(&mut StepRecord) -> &mut TimeHistogram;
 
 /// The histograms of a step, by their keys in a line of `intervals.jsonl`.
-pub(crate) const STEP_TIMES_BY_KEY: [(&str, StepTimes, StepTimesMut); 2] = [
+pub(crate) const STEP_TIMES_BY_KEY: [(&str, StepTimesSelector, StepTimesSelectorMut); 2] = [
     ("response_ns", |s| &s.response, |s| &mut s.response),
     ("service_ns", |s| &s.service, |s| &mut s.service),
 ];
@@ -51,12 +51,12 @@ impl StepRecord {
     }
 
     /// Returns the number of calls that ended ok.
-    pub fn ok(&self) -> u64 {
+    pub fn ok_calls(&self) -> u64 {
         self.outcomes.get(Outcome::Ok)
     }
 
     /// Returns the number of calls that were sent, and abandoned because the run ended.
-    pub fn calls_cut_off(&self) -> u64 {
+    pub fn cut_off_call_count(&self) -> u64 {
         let given_up = self.outcomes.iter().filter(|(o, _)| o.is_abandoned());
         given_up.map(|(_, n)| n).sum()
     }

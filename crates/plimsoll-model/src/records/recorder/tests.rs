@@ -20,8 +20,8 @@ fn protocol_counts_and_messages_are_recorded() {
     let mut recorder = Recorder::new(1);
     recorder.count_messages_sent(0, 0);
     assert_eq!(recorder.take_interval(None).recorded_stages().count(), 0);
-    recorder.add_count(0, Count::keyed("sessions_ok"), 2);
-    recorder.add_count(0, Count::keyed("sessions_ok"), 3);
+    recorder.add_protocol_count(0, Count::keyed("sessions_ok"), 2);
+    recorder.add_protocol_count(0, Count::keyed("sessions_ok"), 3);
     recorder.count_messages_sent(0, 4);
     let interval = recorder.take_interval(None);
     let (_, record) = interval.recorded_stages().next().unwrap();
@@ -41,8 +41,8 @@ fn response_times_exclude_failed_calls() {
     assert_eq!(stage, 1);
     assert_eq!((record.response.len(), record.failed.len()), (1, 1));
     assert_eq!(record.lag.len(), 2);
-    assert_eq!((record.ok(), record.errors()), (1, 1));
-    assert_eq!(record.due, record.ended() + record.not_started);
+    assert_eq!((record.ok_calls(), record.errors()), (1, 1));
+    assert_eq!(record.due, record.ended_calls() + record.not_started);
     assert_eq!(record.response.histogram().unwrap().max(), 8_003);
     assert_eq!(record.service.histogram().unwrap().max(), 6_003);
     assert_eq!(record.first_byte.histogram().unwrap().max(), 5_003);
@@ -130,7 +130,7 @@ fn counters_and_times_reach_their_stage() {
             }),
             (6, |r| r.stage_mut(1).due += 10),
             (7, |r| r.stage_mut(1).not_started += 10),
-            (8, |r| r.record_cut_off(1, 5)),
+            (8, |r| r.record_cut_off_call(1, 5)),
             (9, |r| r.stage_mut(1).expired_unsent += 1),
             (10, |r| r.stage_mut(1).waited_for_stream += 1),
             (11, |r| r.stage_mut(1).waited_for_connection += 1),
@@ -207,15 +207,15 @@ fn calls_and_connections_counted_per_address() {
     let mut recorder = Recorder::new(2);
     let (first, second) = (recorder.address_number("a"), recorder.address_number("b"));
     assert_eq!(recorder.address_number("a"), first);
-    recorder.count_connection_at(second, 0);
-    recorder.count_connect_failure_at(first, 0);
-    recorder.count_call_at(second, 1, Outcome::Ok);
-    recorder.count_call_at(second, 1, Outcome::CutOff);
-    recorder.count_call_at(second, 1, Outcome::Reset);
-    recorder.count_call_at(u32::MAX, 1, Outcome::Ok);
+    recorder.count_connection_to_address(second, 0);
+    recorder.count_connect_failure_to_address(first, 0);
+    recorder.count_call_at_address(second, 1, Outcome::Ok);
+    recorder.count_call_at_address(second, 1, Outcome::CutOff);
+    recorder.count_call_at_address(second, 1, Outcome::Reset);
+    recorder.count_call_at_address(u32::MAX, 1, Outcome::Ok);
     let mut other = Recorder::new(2);
     let same = other.address_number("b");
-    other.count_call_at(same, 1, Outcome::Ok);
+    other.count_call_at_address(same, 1, Outcome::Ok);
     let mut total = RecordedInterval::default();
     let mut taken = recorder.take_interval(None);
     for interval in [&taken, &other.take_interval(None)] {
@@ -232,7 +232,7 @@ fn calls_and_connections_counted_per_address() {
     assert!(taken.is_empty());
     let third = recorder.address_number("c");
     recorder.take_interval(Some(taken));
-    recorder.count_call_at(third, 1, Outcome::Ok);
+    recorder.count_call_at_address(third, 1, Outcome::Ok);
     let mut total = RecordedInterval::default();
     total.merge(&recorder.take_interval(None));
     assert_eq!(total.stages[1].as_deref().unwrap().addresses["c"].calls, 1);
@@ -242,7 +242,7 @@ fn calls_and_connections_counted_per_address() {
 fn a_cleared_interval_is_reused() {
     let mut recorder = Recorder::new(2).with_request_log(true);
     recorder.record_call(&sample(0, Outcome::Ok));
-    recorder.add_detail(Outcome::Reset, "peer");
+    recorder.add_failure_detail(Outcome::Reset, "peer");
     let mut first = recorder.take_interval(None);
     let mut total = RecordedInterval::default();
     total.merge(&first);
@@ -250,7 +250,7 @@ fn a_cleared_interval_is_reused() {
     assert!(first.is_empty());
     recorder.record_call(&sample(1, Outcome::Ok));
     let second = recorder.take_interval(Some(first));
-    recorder.add_detail(Outcome::Reset, "peer");
+    recorder.add_failure_detail(Outcome::Reset, "peer");
     total.merge(&second);
     assert_eq!(total.stages[1].as_ref().unwrap().response.len(), 2);
     let (code, text) = (Outcome::Reset, "peer".to_owned());
@@ -273,7 +273,7 @@ fn slowest_sent_calls_keep_trace_ids() {
         ..sample(number, outcome)
     };
     let carried = |number| {
-        Some(RequestCarrier {
+        Some(RequestContext {
             connection: Some(3),
             // It is the number of a call, too: of 500 and 600.
             shared_trace_number: Some(number / 100 * 100),
@@ -289,7 +289,7 @@ fn slowest_sent_calls_keep_trace_ids() {
             recorder.record_sent_call(&call(number, outcome), carried(number));
         }
         recorder.record_call(&call(1_000_000, Outcome::DeadlineExceeded));
-        recorder.record_measured_call(&call(500, Outcome::Ok), &[], &[], carried(500));
+        recorder.record_call_with_measures(&call(500, Outcome::Ok), &[], &[], carried(500));
         let phases = ConnectPhases::default();
         recorder.record_cold_call(&call(600, Outcome::Ok), &phases, carried(600));
         recorder.record_cold_call(&call(700, Outcome::ConnectRefused), &phases, None);

@@ -21,7 +21,7 @@ pub(super) fn split_request_line(text: &str) -> Option<(&str, &str)> {
     (is_method && is_target).then_some((method, target))
 }
 
-pub(super) const UNSENDABLE_PATH: &str = "its path can't be sent as it is";
+pub(super) const UNSENDABLE_PATH_ERROR: &str = "its path can't be sent as it is";
 
 /// Returns whether the text is valid as a request's path (RFC 9112 §3.2.1).
 pub(super) fn is_valid_path(text: &str) -> bool {
@@ -48,7 +48,7 @@ pub(super) fn split_url(target: &str) -> (&str, &str) {
 /// Parses a line of an access log: a time in brackets, or an RFC 3339 time among the first words, and a request line in
 /// quotes. This covers the formats of nginx, Apache, HAProxy, Envoy and AWS load balancers.
 pub(super) fn parse_line(line: &str) -> RowResult {
-    const NO_TIME: &str = "it has no time";
+    const MISSING_TIME_ERROR: &str = "it has no time";
     let mut bracketed = line
         .match_indices('[')
         .filter_map(|(at, _)| line[at + 1..].split(']').next());
@@ -63,14 +63,14 @@ pub(super) fn parse_line(line: &str) -> RowResult {
             .filter_map(|word| parse_rfc3339(word).map(|stamp| (stamp, word)))
             .last()
     };
-    let (stamp, time) = time.or_else(found).ok_or(NO_TIME)?;
+    let (stamp, time) = time.or_else(found).ok_or(MISSING_TIME_ERROR)?;
     let (before, request, behind) = find_quoted_texts(line)
         .find(|(_, text, _)| split_request_line(text).is_some())
         .ok_or("it has no request line in quotes")?;
     let (method, target) = split_request_line(request).unwrap_or_default();
     let (host, path) = split_url(target);
     if !is_valid_path(path) {
-        return Err(UNSENDABLE_PATH);
+        return Err(UNSENDABLE_PATH_ERROR);
     }
     let mut after = find_quoted_texts(behind).map(|(_, text, _)| text);
     // Load balancers and proxies write the status before the request.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::access_log::{RowResult, UNSENDABLE_PATH, is_valid_path, split_url};
+use super::access_log::{RowResult, UNSENDABLE_PATH_ERROR, is_valid_path, split_url};
 use super::timestamps::parse_rfc3339;
 
 /// The columns of the rows that entries are converted to.
@@ -69,7 +69,7 @@ pub(super) struct HarEntries<'a> {
 
 impl<'a> HarEntries<'a> {
     /// Returns whether a file with this beginning is an archive.
-    pub(super) fn has_format(head: &str) -> bool {
+    pub(super) fn looks_like_har(head: &str) -> bool {
         let inside = head.trim_start().strip_prefix('{').map(str::trim_start);
         inside.is_some_and(|inside| inside.starts_with("\"log\""))
     }
@@ -82,7 +82,7 @@ impl<'a> HarEntries<'a> {
         let mut entries = HarEntries { from, entry: 0 };
         for (wanted, opening) in [("log", b'{'), ("entries", b'[')] {
             entries
-                .open_member(wanted, opening)
+                .read_to_member(wanted, opening)
                 .map_err(|problem| format!("not HAR 1.2: {problem}"))?;
         }
         Ok(entries)
@@ -121,7 +121,7 @@ impl<'a> HarEntries<'a> {
 
     /// Reads the object at the current position up to the value of its member `wanted`, and consumes the value's
     /// opening bracket.
-    fn open_member(&mut self, wanted: &str, opening: u8) -> Result<(), String> {
+    fn read_to_member(&mut self, wanted: &str, opening: u8) -> Result<(), String> {
         if wanted == "log" {
             self.expect_byte(b'{')?;
         }
@@ -203,7 +203,7 @@ fn parse_entry(text: &str) -> RowResult {
         None => (host, path.to_owned()),
     };
     if !is_valid_path(&path) {
-        return Err(UNSENDABLE_PATH);
+        return Err(UNSENDABLE_PATH_ERROR);
     }
     let mut headers = Map::new();
     for field in request.headers {

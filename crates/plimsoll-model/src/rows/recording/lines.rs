@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 
 use super::RecordingFormat;
 use super::access_log::{
-    self, RowResult, UNSENDABLE_PATH, parse_line, split_request_line, split_url,
+    self, RowResult, UNSENDABLE_PATH_ERROR, parse_line, split_request_line, split_url,
 };
 use super::har::{HAR_COLUMNS, HarEntries};
 use super::timestamps::parse_timestamp;
@@ -32,7 +32,7 @@ const TIME_COLUMNS: [&str; 10] = [
 ];
 
 /// Columns of times at which the answer ended, as nginx logs them.
-const END_COLUMNS: [&str; 4] = ["msec", "time_iso8601", "time_local", "time"];
+const END_TIME_COLUMNS: [&str; 4] = ["msec", "time_iso8601", "time_local", "time"];
 
 /// Columns that are added to JSON lines, each with the keys that loggers use for it.
 const COLUMN_SYNONYMS: [(&str, &[&str]); 6] = [
@@ -143,12 +143,12 @@ impl<'a> RecordingLines<'a> {
     }
 
     /// Returns the names of the columns, once a line has been read.
-    pub(super) fn names(&self) -> &[String] {
+    pub(super) fn column_names(&self) -> &[String] {
         &self.names
     }
 
     /// Returns, for each column, the number of the first line that lacks it.
-    pub(super) fn first_lines_lacking(&self) -> &[Option<u64>] {
+    pub(super) fn first_lines_without_columns(&self) -> &[Option<u64>] {
         &self.lacking
     }
 
@@ -262,7 +262,7 @@ impl<'a> RecordingLines<'a> {
         if of_request("method").is_some()
             && of_request("path").is_some_and(|path| !access_log::is_valid_path(path))
         {
-            return Err(UNSENDABLE_PATH);
+            return Err(UNSENDABLE_PATH_ERROR);
         }
         let has_method = |names: &[String]| names.iter().any(|name| name == METHOD_COLUMN);
         if of_request(METHOD_COLUMN).is_some() && !has_method(&self.names) {
@@ -286,7 +286,7 @@ impl<'a> RecordingLines<'a> {
         };
         let mut stamp = parse_timestamp(time, unit).ok_or("its time is invalid")?;
         // Subtracting the answer's duration from times in whole seconds would be meaningless.
-        if END_COLUMNS.contains(&time_name.as_str())
+        if END_TIME_COLUMNS.contains(&time_name.as_str())
             && !stamp.is_whole_second
             && let Some(took) =
                 value_of("request_time").and_then(|took| self::parse_timestamp(took, SECOND_NS))
@@ -347,10 +347,10 @@ impl<R: Read> Read for FillingReader<R> {
 /// Detects the format from the first lines.
 fn detect_format(head: &[u8]) -> Result<RecordingFormat, String> {
     let head = String::from_utf8_lossy(head);
-    if FieldLayout::has_format(&head) {
+    if FieldLayout::looks_like_w3c(&head) {
         return Ok(RecordingFormat::W3c);
     }
-    if HarEntries::has_format(&head) {
+    if HarEntries::looks_like_har(&head) {
         return Ok(RecordingFormat::Har);
     }
     let lines = head

@@ -12,7 +12,7 @@ use super::lines::RecordingLines;
 use super::spool::SpoolWriter;
 use super::timestamps::LineTimestamp;
 use super::{
-    ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingInner, RecordingRequest,
+    ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingInner, RecordingOptions,
     SkippedLines,
 };
 use crate::rows::mixing::mix_text;
@@ -22,7 +22,7 @@ const MAX_DISORDER_NS: i64 = 60_000_000_000;
 /// Maximum number of lines that are buffered for sorting.
 const MAX_SORTED_LINES: usize = 1 << 18;
 /// Maximum number of unreadable lines that are listed.
-const MAX_LISTED_LINES: usize = 5;
+const MAX_LISTED_UNREADABLE_LINES: usize = 5;
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// A line in the sorting buffer.
@@ -64,7 +64,7 @@ impl Recording {
     /// # Errors
     /// When the file can't be read, or does not have the given format.
     pub fn read(
-        request: &RecordingRequest,
+        request: &RecordingOptions,
         from: Box<dyn BufRead + '_>,
     ) -> Result<Recording, String> {
         let file = request.file.display().to_string();
@@ -79,7 +79,7 @@ impl Recording {
 }
 
 struct RecordingReader<'a> {
-    request: &'a RecordingRequest,
+    request: &'a RecordingOptions,
     lines: RecordingLines<'a>,
     pending: BinaryHeap<Reverse<PendingLine>>,
     newest: i64,
@@ -114,7 +114,7 @@ struct RecordingWriter {
 }
 
 impl<'a> RecordingReader<'a> {
-    fn new(request: &'a RecordingRequest, lines: RecordingLines<'a>) -> RecordingReader<'a> {
+    fn new(request: &'a RecordingOptions, lines: RecordingLines<'a>) -> RecordingReader<'a> {
         RecordingReader {
             request,
             lines,
@@ -163,11 +163,11 @@ impl<'a> RecordingReader<'a> {
                 && (self.newest - oldest.stamp.ns > MAX_DISORDER_NS
                     || self.pending.len() > MAX_SORTED_LINES)
             {
-                self.process_oldest()?;
+                self.process_oldest_line()?;
             }
         }
         while !self.pending.is_empty() {
-            self.process_oldest()?;
+            self.process_oldest_line()?;
         }
         self.flush_second()
     }
@@ -175,14 +175,14 @@ impl<'a> RecordingReader<'a> {
     fn count_unreadable(&mut self, line: u64, why: &'static str) {
         let left_out = &mut self.left_out;
         left_out.unreadable += 1;
-        if left_out.first_unreadable.len() < MAX_LISTED_LINES {
+        if left_out.first_unreadable.len() < MAX_LISTED_UNREADABLE_LINES {
             left_out.first_unreadable.push((line, why));
         }
     }
 
     /// Handles the first line, which determines the columns and the window.
     fn handle_first_line(&mut self, stamp: LineTimestamp) -> Result<(), String> {
-        let names = self.lines.names();
+        let names = self.lines.column_names();
         let place = |wanted: &str| names.iter().position(|name| name == wanted);
         for filter in &self.request.filters {
             let place = place(&filter.column).ok_or_else(|| {
@@ -204,7 +204,7 @@ impl<'a> RecordingReader<'a> {
         Ok(())
     }
 
-    fn process_oldest(&mut self) -> Result<(), String> {
+    fn process_oldest_line(&mut self) -> Result<(), String> {
         let Some(Reverse(oldest)) = self.pending.pop() else {
             return Ok(());
         };
@@ -319,11 +319,11 @@ impl<'a> RecordingReader<'a> {
         }
         let end = match (self.bounds.1, self.start) {
             (Some(to), Some(start)) => scale_time(to.saturating_sub(start), self.request.speed),
-            _ => out.last_at.saturating_add(out.mean_gap()),
+            _ => out.last_at.saturating_add(out.mean_gap_ns()),
         };
         let (names, lacking) = (
-            self.lines.names().to_vec(),
-            self.lines.first_lines_lacking().to_vec(),
+            self.lines.column_names().to_vec(),
+            self.lines.first_lines_without_columns().to_vec(),
         );
         let spooled = |e: std::io::Error| spool_error(&e);
         let mut blocks = out.blocks;
@@ -407,7 +407,7 @@ impl RecordingWriter {
     }
 
     /// Returns the mean gap between arrivals in nanoseconds; a second if there is only one arrival.
-    fn mean_gap(&self) -> u64 {
+    fn mean_gap_ns(&self) -> u64 {
         let span = self.last_at - self.first_at;
         if span == 0 {
             SECOND_NS as u64

@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use super::*;
 
-fn request() -> RecordingRequest {
-    RecordingRequest {
+fn request() -> RecordingOptions {
+    RecordingOptions {
         file: PathBuf::from("access.log"),
         format: None,
         time_column: None,
@@ -15,19 +15,19 @@ fn request() -> RecordingRequest {
     }
 }
 
-fn read(request: &RecordingRequest, text: &str) -> Result<Recording, String> {
+fn read(request: &RecordingOptions, text: &str) -> Result<Recording, String> {
     Recording::read(request, Box::new(text.as_bytes()))
 }
 
 fn times(recording: &Recording) -> Vec<u64> {
     let mut cursor = recording.cursor();
-    (0..).map_while(|n| cursor.time(n)).collect()
+    (0..).map_while(|n| cursor.arrival_time_ns(n)).collect()
 }
 
 fn column(recording: &Recording, name: &str) -> Vec<String> {
     let rows = recording.rows().expect("rows");
     let place = rows
-        .names()
+        .column_names()
         .iter()
         .position(|other| other == name)
         .expect("a column");
@@ -48,7 +48,7 @@ fn plain_times_are_offsets_from_the_start() {
     assert!(recording.rows().is_none());
     // The last arrival is followed by a mean gap.
     assert_eq!(recording.end_ns(), 4_000 * MS + 3_500 * MS / 3);
-    let fast = RecordingRequest {
+    let fast = RecordingOptions {
         speed: 10.0,
         ..request()
     };
@@ -59,16 +59,16 @@ fn plain_times_are_offsets_from_the_start() {
 #[test]
 fn fullest_second_counts_restarts() {
     let recording = read(&request(), "0.1\n0.2\n2.5\n3.1\n3.2\n3.45\n3.6\n").unwrap();
-    assert_eq!(recording.max_per_second(false), 4);
+    assert_eq!(recording.max_arrivals_per_second(false), 4);
     // The mean gap after the last arrival ends at 4.18 s; arrivals of both ends are within one second.
-    assert_eq!(recording.max_per_second(true), 4);
+    assert_eq!(recording.max_arrivals_per_second(true), 4);
     let recording = read(&request(), "0\n0.1\n2.9\n3.0\n").unwrap();
-    assert_eq!(recording.max_per_second(false), 2);
+    assert_eq!(recording.max_arrivals_per_second(false), 2);
     let recording = read(&request(), "0\n0.1\n0.2\n2.7\n2.8\n2.9\n").unwrap();
-    assert_eq!(recording.max_per_second(true), 6);
+    assert_eq!(recording.max_arrivals_per_second(true), 6);
     // A recording of half a second has twice its arrivals in a second, and some more at the edges.
     let recording = read(&request(), "0\n0.25\n").unwrap();
-    assert!(recording.max_per_second(true) >= 4);
+    assert!(recording.max_arrivals_per_second(true) >= 4);
 }
 
 #[test]
@@ -156,20 +156,20 @@ fn filters_window_and_sample_choose_lines() {
         .collect();
     let all = read(&request(), &text).unwrap();
     assert_eq!(all.count(), 1_000);
-    let only_get = RecordingRequest {
+    let only_get = RecordingOptions {
         filters: vec!["method=GET".parse().unwrap()],
         ..request()
     };
     let found = read(&only_get, &text).unwrap();
     assert_eq!((found.count(), found.skipped_lines().excluded), (500, 500));
-    let window = RecordingRequest {
+    let window = RecordingOptions {
         window: Some("10s..20s".parse().unwrap()),
         ..request()
     };
     let found = read(&window, &text).unwrap();
     assert_eq!((found.count(), found.end_ns()), (80, 10_000 * MS));
     assert_eq!(times(&found)[..2], [0, 125 * MS]);
-    let sample = RecordingRequest {
+    let sample = RecordingOptions {
         sample: Some(0.3),
         ..request()
     };
@@ -180,7 +180,7 @@ fn filters_window_and_sample_choose_lines() {
     // A sampled client keeps all of its lines.
     assert_eq!(found.count(), clients.len() as u64 * 20);
     assert!((5..=25).contains(&clients.len()), "{}", clients.len());
-    let missing = RecordingRequest {
+    let missing = RecordingOptions {
         filters: vec!["host=x".parse().unwrap()],
         ..request()
     };

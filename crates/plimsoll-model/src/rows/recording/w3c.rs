@@ -1,7 +1,7 @@
 //! Parses logs in the W3C extended format, as AWS CloudFront and IIS write them: a line `#Fields:` names the values of
 //! the lines that follow it (<https://www.w3.org/TR/WD-logfile>).
 
-use super::access_log::{ACCESS_LOG_COLUMNS, RowResult, UNSENDABLE_PATH, is_valid_path};
+use super::access_log::{ACCESS_LOG_COLUMNS, RowResult, UNSENDABLE_PATH_ERROR, is_valid_path};
 use super::timestamps::{LineTimestamp, parse_rfc3339, parse_timestamp};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -34,7 +34,7 @@ impl FieldLayout {
     }
 
     /// Returns whether a file with this beginning has the format.
-    pub(super) fn has_format(head: &str) -> bool {
+    pub(super) fn looks_like_w3c(head: &str) -> bool {
         let mut comments = head.lines().take_while(|line| line.starts_with('#'));
         comments.any(|line| line.starts_with(FIELDS_DIRECTIVE))
     }
@@ -59,7 +59,7 @@ impl FieldLayout {
             None => stem.to_owned(),
         };
         if !is_valid_path(&path) {
-            return Err(UNSENDABLE_PATH);
+            return Err(UNSENDABLE_PATH_ERROR);
         }
         let of_column = |column: &str| {
             let known = COLUMN_FIELDS.iter().find(|(name, _)| *name == column);
@@ -85,7 +85,7 @@ impl FieldLayout {
 fn parse_time<'a>(
     value_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<(LineTimestamp, String), &'static str> {
-    const INVALID_TIME: &str = "its time is invalid";
+    const INVALID_TIME_ERROR: &str = "its time is invalid";
     let number = value_of("timestamp(ms)").or_else(|| value_of("timestamp"));
     let written = match number {
         Some(number) => number.to_owned(),
@@ -100,7 +100,7 @@ fn parse_time<'a>(
     };
     let mut parsed = parsed
         .filter(|parsed| parsed.is_clock)
-        .ok_or(INVALID_TIME)?;
+        .ok_or(INVALID_TIME_ERROR)?;
     // The logged time is the end of the answer, so its duration is subtracted. With whole seconds, that would be
     // meaningless.
     if !parsed.is_whole_second
@@ -112,8 +112,8 @@ fn parse_time<'a>(
         } else {
             MILLISECOND_NS
         };
-        let took = parse_timestamp(took, unit).ok_or(INVALID_TIME)?;
-        parsed.ns = parsed.ns.checked_sub(took.ns).ok_or(INVALID_TIME)?;
+        let took = parse_timestamp(took, unit).ok_or(INVALID_TIME_ERROR)?;
+        parsed.ns = parsed.ns.checked_sub(took.ns).ok_or(INVALID_TIME_ERROR)?;
     }
     Ok((parsed, written))
 }

@@ -3,15 +3,15 @@
 use serde_json::{Map, Value, json};
 
 /// Names of the person in a conversation.
-const ASKER_NAMES: [&str; 2] = ["human", "user"];
+const USER_ROLE_NAMES: [&str; 2] = ["human", "user"];
 
 /// Names of the model in a conversation.
-const ANSWERER_NAMES: [&str; 4] = ["gpt", "assistant", "chatgpt", "model"];
+const MODEL_ROLE_NAMES: [&str; 4] = ["gpt", "assistant", "chatgpt", "model"];
 
 /// Returns whether a text is a list of URLs: its first line is one, and not a line of CSV.
 pub(super) fn is_url_list(text: &str) -> bool {
     url_lines(text).next().is_some_and(|(_, line)| {
-        url_of(line).is_some_and(|url| !url.contains([',', ';', '"']) || url.contains('?'))
+        find_url(line).is_some_and(|url| !url.contains([',', ';', '"']) || url.contains('?'))
     })
 }
 
@@ -24,7 +24,7 @@ fn url_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns the URL in a line, which may be preceded by `GET`; `None`: the line contains anything else.
-fn url_of(line: &str) -> Option<&str> {
+fn find_url(line: &str) -> Option<&str> {
     let url = line.strip_prefix("GET ").unwrap_or(line).trim();
     let (scheme, rest) = url.split_once("://")?;
     let is_scheme = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -38,7 +38,7 @@ fn url_of(line: &str) -> Option<&str> {
 pub(super) fn url_columns(file: &str, text: &str) -> Result<[Vec<Box<str>>; 2], String> {
     let (mut urls, mut relatives) = (Vec::new(), Vec::new());
     for (number, line) in url_lines(text) {
-        let url = url_of(line)
+        let url = find_url(line)
             .ok_or_else(|| format!("{file}, line {number}: not a URL, unlike the first line"))?;
         let (_, rest) = url.split_once("://").unwrap_or_default();
         let (_, relative) = rest.split_once('/').unwrap_or_default();
@@ -104,8 +104,8 @@ fn first_turn(conversation: &Map<String, Value>) -> Option<String> {
             .find_map(|key| turn.1.get(*key)?.as_str())?;
         Some((turn.0, text))
     };
-    let (at, prompt) = text_of(&ASKER_NAMES, 0)?;
-    let answer = text_of(&ANSWERER_NAMES, at).map_or("", |(_, text)| text);
+    let (at, prompt) = text_of(&USER_ROLE_NAMES, 0)?;
+    let answer = text_of(&MODEL_ROLE_NAMES, at).map_or("", |(_, text)| text);
     let id = conversation.get("id").cloned().unwrap_or_default();
     Some(json!({ "id": id, "prompt": prompt, "answer": answer }).to_string())
 }

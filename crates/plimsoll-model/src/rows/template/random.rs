@@ -3,7 +3,7 @@
 use super::FieldSource;
 
 /// Maximum number of decimals of a random number.
-const MAX_DIGITS: usize = 9;
+const MAX_DECIMALS: usize = 9;
 
 /// A uniform distribution of numbers with `digits` decimals from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct RandomRange {
 pub(super) fn parse_random_range(low: &str, high: &str) -> Result<FieldSource, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));
-    if digits > MAX_DIGITS {
+    if digits > MAX_DECIMALS {
         return Err(format!(
-            "at most {MAX_DIGITS} digits after the decimal point"
+            "at most {MAX_DECIMALS} digits after the decimal point"
         ));
     }
     let scaled = |text: &str| {

@@ -3,7 +3,7 @@
 //! No generator state is advanced: the values of a call are the same in any order and on any shard.
 
 use super::RowOrder;
-use super::traces::TraceIds;
+use super::trace_context::TraceIds;
 use crate::rows::mixing::{GOLDEN_GAMMA, mix};
 
 /// The slot number for the random choice of rows. Each random value of a call has another slot number, which makes the
@@ -12,7 +12,7 @@ const ROW_SLOT: u32 = u32::MAX;
 
 /// The settings from which the values of all calls of a run are computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variation {
+pub struct VariationSettings {
     /// A number mixed from the plan's seed.
     seed: u64,
     clients: u64,
@@ -28,21 +28,21 @@ pub struct Variation {
 /// The message of a call for which values of fields are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct RenderContext<'a> {
-    variation: &'a Variation,
+    variation: &'a VariationSettings,
     /// The call's number, from 0.
     pub number: u64,
     /// The message's number in its stream, from 0.
     pub message: u32,
     /// The time, nanoseconds since 1970.
     pub unix_ns: u64,
-    /// The values that the same journey took from earlier answers; `None`: not taken yet.
-    pub taken: &'a [Option<Box<[u8]>>],
+    /// The values that the same journey captured from earlier answers; `None`: not captured yet.
+    pub captured: &'a [Option<Box<[u8]>>],
 }
 
-impl Variation {
+impl VariationSettings {
     /// Creates the settings. Calls are assigned to the `clients` in turn; `rows` is the number of rows.
-    pub fn new(seed: u64, clients: u32, rows: usize, order: RowOrder) -> Variation {
-        Variation {
+    pub fn new(seed: u64, clients: u32, rows: usize, order: RowOrder) -> VariationSettings {
+        VariationSettings {
             seed: mix(seed.wrapping_add(GOLDEN_GAMMA)),
             clients: u64::from(clients.max(1)),
             in_a_row: 1,
@@ -56,8 +56,8 @@ impl Variation {
 
     /// Sets the trace ids of calls.
     #[must_use]
-    pub fn with_trace_ids(self, traces: TraceIds) -> Variation {
-        Variation { traces, ..self }
+    pub fn with_trace_ids(self, traces: TraceIds) -> VariationSettings {
+        VariationSettings { traces, ..self }
     }
 
     /// Returns whether all calls of an arrival use the same row.
@@ -65,14 +65,14 @@ impl Variation {
         self.uses_rows_by_arrival
     }
 
-    pub(super) fn traces(&self) -> TraceIds {
+    pub(super) fn trace_ids(&self) -> TraceIds {
         self.traces
     }
 
     /// Assigns row k to arrival k, so that all calls of the arrival use this row.
     #[must_use]
-    pub fn with_rows_by_arrival(self) -> Variation {
-        Variation {
+    pub fn with_rows_by_arrival(self) -> VariationSettings {
+        VariationSettings {
             uses_rows_by_arrival: true,
             ..self
         }
@@ -80,18 +80,18 @@ impl Variation {
 
     /// Assigns `calls` consecutive calls to each client, such as the queries of a session.
     #[must_use]
-    pub fn with_calls_per_client(mut self, calls: u32) -> Variation {
+    pub fn with_calls_per_client(mut self, calls: u32) -> VariationSettings {
         self.in_a_row = u64::from(calls.max(1));
         self
     }
 
     /// Returns the order of the rows.
-    pub fn order(&self) -> RowOrder {
+    pub fn row_order(&self) -> RowOrder {
         self.order
     }
 
     /// Returns the number of rows; 1 where there are none.
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.rows
     }
 
@@ -103,21 +103,24 @@ impl Variation {
             number,
             message,
             unix_ns,
-            taken: &[],
+            captured: &[],
         }
     }
 }
 
 impl<'a> RenderContext<'a> {
-    /// Sets the values that the same journey took from earlier answers.
+    /// Sets the values that the same journey captured from earlier answers.
     #[must_use]
-    pub fn with_taken(self, taken: &'a [Option<Box<[u8]>>]) -> RenderContext<'a> {
-        RenderContext { taken, ..self }
+    pub fn with_captured_values(self, taken: &'a [Option<Box<[u8]>>]) -> RenderContext<'a> {
+        RenderContext {
+            captured: taken,
+            ..self
+        }
     }
 
-    /// Returns the taken value with this index; `None`: it has not been taken.
-    pub fn taken_value(&self, index: u16) -> Option<&'a [u8]> {
-        self.taken.get(usize::from(index))?.as_deref()
+    /// Returns the captured value with this index; `None`: it has not been captured.
+    pub fn captured_value(&self, index: u16) -> Option<&'a [u8]> {
+        self.captured.get(usize::from(index))?.as_deref()
     }
 }
 
@@ -155,20 +158,20 @@ impl RenderContext<'_> {
     }
 
     /// Formats the time according to RFC 3339, in UTC.
-    pub fn rfc3339(&self) -> String {
+    pub fn format_rfc3339(&self) -> String {
         let time = jiff::Timestamp::from_nanosecond(i128::from(self.unix_ns));
         time.unwrap_or_default().to_string()
     }
 
     /// Returns the number of the call's client, from 0.
     #[inline]
-    pub fn client(&self) -> u64 {
+    pub fn client_number(&self) -> u64 {
         self.number / self.variation.in_a_row % self.variation.clients
     }
 
     /// Returns the index of the call's row, which is the same for all messages of the call.
     #[inline]
-    pub fn row(&self) -> usize {
+    pub fn row_index(&self) -> usize {
         let rows = self.variation.rows;
         let row = match self.variation.order {
             // For unique rows, resolution has checked that there are enough of them.

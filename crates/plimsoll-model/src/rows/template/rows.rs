@@ -122,7 +122,12 @@ impl RowColumn {
                 };
                 (
                     2,
-                    2 + rows.names().iter().enumerate().map(most).sum::<usize>(),
+                    2 + rows
+                        .column_names()
+                        .iter()
+                        .enumerate()
+                        .map(most)
+                        .sum::<usize>(),
                 )
             }
         }
@@ -134,7 +139,7 @@ fn row_as_json(rows: &RecordedRows, row: usize) -> String {
         let value = rows.with_value(row as u64, column, |value| Value::String(value.to_owned()));
         format!("{}:{value}", Value::from(name.as_str()))
     };
-    let entries: Vec<String> = rows.names().iter().enumerate().map(entry).collect();
+    let entries: Vec<String> = rows.column_names().iter().enumerate().map(entry).collect();
     format!("{{{}}}", entries.join(","))
 }
 
@@ -191,9 +196,11 @@ impl Rows {
                 values: ColumnValues::Recorded(Arc::clone(rows), place),
             })
         };
-        let columns: Vec<Arc<RowColumn>> = rows.names().iter().enumerate().map(column).collect();
+        let columns: Vec<Arc<RowColumn>> =
+            rows.column_names().iter().enumerate().map(column).collect();
         let defect = |place| {
-            let line = usize::try_from(rows.first_line_lacking(place)?).unwrap_or(usize::MAX);
+            let line =
+                usize::try_from(rows.first_line_without_column(place)?).unwrap_or(usize::MAX);
             let problem = "is missing";
             Some(ColumnDefect { line, problem })
         };

@@ -28,7 +28,7 @@ fn text(template: &Template, moment: &RenderContext<'_>) -> String {
 }
 
 fn at(text_: &str, number: u64) -> String {
-    let variation = Variation::new(1, 3, 3, RowOrder::RoundRobin);
+    let variation = VariationSettings::new(1, 3, 3, RowOrder::RoundRobin);
     // 2026-11-21T09:30:00.25Z
     let moment = variation.render_context(number, 5, 1_795_253_400_250_000_000);
     text(&parse(text_).unwrap(), &moment)
@@ -113,7 +113,7 @@ fn malformed_templates_are_reported() {
 fn values_depend_on_seed_and_number() {
     let template = parse("{{uuid}} {{uuid}} {{random 1 1000000}}").unwrap();
     let one = |seed, number, message| {
-        let variation = Variation::new(seed, 1, 1, RowOrder::RoundRobin);
+        let variation = VariationSettings::new(seed, 1, 1, RowOrder::RoundRobin);
         text(&template, &variation.render_context(number, message, 0))
     };
     let first = one(1, 0, 0);
@@ -131,10 +131,10 @@ fn values_depend_on_seed_and_number() {
 fn random_numbers_cover_range_uniformly() {
     let field = parse("{{random -2 2}}").unwrap();
     let field = field.sole_field().unwrap().clone();
-    let variation = Variation::new(9, 1, 1, RowOrder::RoundRobin);
+    let variation = VariationSettings::new(9, 1, 1, RowOrder::RoundRobin);
     let mut counts = [0u32; 5];
     for number in 0..50_000 {
-        counts[(field.integer_value(&variation.render_context(number, 0, 0)) + 2) as usize] += 1;
+        counts[(field.scaled_integer(&variation.render_context(number, 0, 0)) + 2) as usize] += 1;
     }
     // 10,000 each; the standard deviation is 89.
     assert!(
@@ -152,8 +152,8 @@ fn random_numbers_cover_range_uniformly() {
 #[test]
 fn rows_are_chosen_by_number() {
     let row = |order, number| {
-        let variation = Variation::new(1, 1, 10, order);
-        variation.render_context(number, 0, 0).row()
+        let variation = VariationSettings::new(1, 1, 10, order);
+        variation.render_context(number, 0, 0).row_index()
     };
     assert_eq!(row(RowOrder::RoundRobin, 23), 3);
     assert_eq!(row(RowOrder::Unique, 7), 7);
@@ -166,10 +166,10 @@ fn rows_are_chosen_by_number() {
         "{counts:?}"
     );
     // All messages of a call use the same row.
-    let variation = Variation::new(1, 1, 1_000, RowOrder::Random);
+    let variation = VariationSettings::new(1, 1, 1_000, RowOrder::Random);
     assert_eq!(
-        variation.render_context(5, 0, 0).row(),
-        variation.render_context(5, 9, 1).row()
+        variation.render_context(5, 0, 0).row_index(),
+        variation.render_context(5, 9, 1).row_index()
     );
 }
 
@@ -303,7 +303,7 @@ fn bare_fields_become_strings() {
         (r#"{"a": {{"#, r#"{"a": {{"#),
         (r#"{"a": {"b": {}}}"#, r#"{"a": {"b": {}}}"#),
     ] {
-        assert_eq!(quote_bare_fields(json), quoted);
+        assert_eq!(quote_unquoted_fields(json), quoted);
     }
 }
 

@@ -13,7 +13,7 @@ const FILLER_WORDS: [&str; 32] = [
 ];
 
 /// Appends `count` words, separated by blanks. Every text is the beginning of all longer texts.
-pub fn filler_words(count: u32, out: &mut Vec<u8>) {
+pub fn append_filler_words(count: u32, out: &mut Vec<u8>) {
     let mut state = 1u32;
     for nth in 0..count {
         // The linear congruential generator (Numerical Recipes) gives the same text every time.
@@ -53,11 +53,11 @@ impl WordRange {
     /// Appends the text of a call.
     pub(super) fn write(self, slot: u32, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let drawn = moment.random_between(slot, self.low.into(), self.high.into());
-        filler_words(u32::try_from(drawn).unwrap_or(0), out);
+        append_filler_words(u32::try_from(drawn).unwrap_or(0), out);
     }
 
     /// Returns the minimum and the maximum length of the text, in bytes.
-    pub(super) fn bounds(self) -> (usize, usize) {
+    pub(super) fn length_bounds(self) -> (usize, usize) {
         let lengths = FILLER_WORDS.map(str::len);
         let shortest = lengths.into_iter().min().unwrap_or(0);
         let longest = lengths.into_iter().max().unwrap_or(0);

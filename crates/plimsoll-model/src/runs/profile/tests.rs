@@ -19,10 +19,10 @@ fn profile(of: FoldedStacks) -> RunProfile {
         proxy_pids: Vec::new(),
     };
     let mut record = ProfileRecord::new(&plan, "cpu-clock");
-    let end = EndRecord {
+    let end = SampledEndRecord {
         pids: vec![7],
-        samples: of.samples(),
-        ..EndRecord::default()
+        samples: of.sample_count(),
+        ..SampledEndRecord::default()
     };
     record.ends.insert(ProfiledEnd::Server, end);
     RunProfile {
@@ -38,7 +38,7 @@ fn recursive_function_counts_once_a_stack() {
         ("t;main;walk;walk", 1),
         ("t", 1),
     ]);
-    let functions = all.functions();
+    let functions = all.functions_by_self_samples();
     let named = |name: &str| functions.iter().find(|f| f.name == name).unwrap().clone();
     assert_eq!(functions[0].name, "hash");
     assert_eq!(
@@ -58,11 +58,11 @@ fn rare_stacks_beyond_limit_are_summed() {
     for n in 0..2 * MAX_STACKS {
         all.add(&format!("t;f{n}"), 1);
     }
-    all.fold_rare_stacks(MAX_STACKS);
-    assert_eq!(all.samples(), 1000 + 2 * MAX_STACKS as u64);
-    assert_eq!(all.iter().map(|(_, n)| n).sum::<u64>(), all.samples());
-    assert!(all.iter().count() <= MAX_STACKS && all.other_stack_samples() > 0);
-    assert_eq!(all.functions()[0].name, OTHER_STACKS);
+    all.merge_rare_stacks(MAX_STACKS);
+    assert_eq!(all.sample_count(), 1000 + 2 * MAX_STACKS as u64);
+    assert_eq!(all.iter().map(|(_, n)| n).sum::<u64>(), all.sample_count());
+    assert!(all.iter().count() <= MAX_STACKS && all.other_stack_sample_count() > 0);
+    assert_eq!(all.functions_by_self_samples()[0].name, OTHER_STACKS_FRAME);
     assert!(all.iter().any(|stack| stack == ("t;hot", 1000)));
 }
 
@@ -78,7 +78,7 @@ fn written_profile_reads_back() {
     assert_eq!(read, written);
     read.merge(&written);
     assert_eq!(read.record.ends[&ProfiledEnd::Server].samples, 10);
-    assert_eq!(read.stacks[&ProfiledEnd::Server].samples(), 10);
+    assert_eq!(read.stacks[&ProfiledEnd::Server].sample_count(), 10);
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn long_stacks_keep_their_innermost_frames() {
         (&wide, 7),
         (&"z".repeat(MAX_STACK_BYTES + 1), 1),
     ]);
-    let functions = all.functions();
+    let functions = all.functions_by_self_samples();
     let hot = functions.iter().find(|f| f.name == "hot").unwrap();
     assert_eq!(hot.self_samples, 12);
-    assert_eq!(all.other_stack_samples(), 1);
+    assert_eq!(all.other_stack_sample_count(), 1);
     assert!(
         all.iter()
-            .all(|(stack, _)| stack.starts_with('t') || stack == OTHER_STACKS)
+            .all(|(stack, _)| stack.starts_with('t') || stack == OTHER_STACKS_FRAME)
     );
 }
 
@@ -142,7 +142,7 @@ fn profile_of_wide_stacks_can_be_read_again() {
     let dir = tempfile::tempdir().unwrap();
     profile(many).write(dir.path()).unwrap();
     let read = RunProfile::read(dir.path()).unwrap().unwrap();
-    assert_eq!(read.stacks[&ProfiledEnd::Server].samples(), 2_500);
+    assert_eq!(read.stacks[&ProfiledEnd::Server].sample_count(), 2_500);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn difference_names_added_function() {
         ("t;main;write", 250),
         ("t;main;hash", 500),
     ]);
-    let all = differences(
+    let all = compare_functions(
         ScaledProfile {
             stacks: &first,
             scale: 10.0,

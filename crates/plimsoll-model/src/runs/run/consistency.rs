@@ -10,10 +10,10 @@ use crate::records::record::{
 };
 
 /// Maximum of a gauge at an interval's end. Gauges are added up over shards.
-const MAX_GAUGE: u64 = 1 << 48;
+const MAX_GAUGE_VALUE: u64 = 1 << 48;
 
 /// Maximum sum of all counts of a run.
-const MAX_TOTAL: u64 = 1 << 60;
+const MAX_COUNT_SUM: u64 = 1 << 60;
 
 /// The sum of all counts of the intervals so far. As long as it is within bounds, every partial sum is, too.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +30,7 @@ impl CountSum {
         try_for_each_count(interval, |name, number| {
             check_limit(name, number, MAX_COUNT)?;
             sum += number;
-            if sum > MAX_TOTAL {
+            if sum > MAX_COUNT_SUM {
                 Err(format!("with `{name}`, counts add up to more than 2^60"))
             } else {
                 Ok(())
@@ -59,7 +59,7 @@ fn check_gauges(interval: &IntervalRecord) -> Result<(), String> {
     check_limit("index", interval.index, MAX_COUNT)?;
     check_limit("start_us", us(interval.start_offset), MAX_COUNT)?;
     check_limit("length_us", us(interval.length), MAX_COUNT)?;
-    let level = |name, number| check_limit(name, number, MAX_GAUGE);
+    let level = |name, number| check_limit(name, number, MAX_GAUGE_VALUE);
     level("in_flight", interval.in_flight)?;
     level("backlog", interval.backlog)?;
     level("connections_open", interval.connections_open)?;
@@ -243,7 +243,7 @@ mod tests {
         let mut sum = CountSum::default();
         let large = interval(|_, r| r.bytes_sent = MAX_COUNT);
         let added = (0..1_000).take_while(|_| sum.add(&large).is_ok()).count();
-        assert_eq!(added as u64, MAX_TOTAL / MAX_COUNT);
+        assert_eq!(added as u64, MAX_COUNT_SUM / MAX_COUNT);
         assert!(sum.add(&large).unwrap_err().contains("bytes_sent"));
     }
 }

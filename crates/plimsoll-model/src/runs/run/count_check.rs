@@ -29,9 +29,9 @@ impl CountCheck {
     /// Adds the calls of a stage.
     pub(super) fn add(&mut self, record: &StageRecord) {
         self.due += record.due;
-        self.ok += record.ok();
+        self.ok += record.ok_calls();
         self.errors += record.errors();
-        self.cut_off += record.calls_cut_off();
+        self.cut_off += record.cut_off_call_count();
         self.not_started += record.not_started;
     }
 

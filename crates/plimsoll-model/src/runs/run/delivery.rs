@@ -22,13 +22,13 @@ use super::header::RunHeader;
 const EXCESS_PROBABILITY: f64 = 1e-12;
 
 /// Maximum difference between the times at which a worker ends an interval and the interval's nominal end.
-const INTERVAL_SKEW: Duration = Duration::from_millis(100);
+const MAX_INTERVAL_SKEW: Duration = Duration::from_millis(100);
 
 /// Relative precision of times in histograms.
-const RECORDED_PRECISION: f64 = 1e-3;
+const HISTOGRAM_PRECISION: f64 = 1e-3;
 
 /// Ratio of consecutive lengths of the windows that are tried.
-const WINDOW_FACTOR: f64 = 1.05;
+const WINDOW_LENGTH_RATIO: f64 = 1.05;
 
 /// How much of an open loop's load was sent, and how late calls were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -69,7 +69,7 @@ impl ScheduledArrivals {
         wanted: impl Fn(u8) -> bool,
     ) -> Option<ScheduledArrivals> {
         let are_calls = header.cold || header.connections.is_some();
-        if !header.is_open() || !are_calls {
+        if !header.is_open_loop() || !are_calls {
             return None;
         }
         let stages = (0..=u8::MAX).zip(&header.planned_stages);
@@ -123,14 +123,14 @@ fn poisson_upper_bound(mean: f64, chance: f64) -> f64 {
 
 /// Returns the mean number of calls that were due and unnoticed during an interval, given how long it took to notice
 /// each call (`pacing`). The mean is a lower bound of the highest number at any moment.
-pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
+pub(super) fn mean_unnoticed_calls(pacing: &TimeHistogram, length: Duration) -> f64 {
     let (mut sum_ns, mut latest_ns) = (0.0, 0);
     pacing.for_each_bucket(|ns, n| {
         sum_ns += ns as f64 * n as f64;
         latest_ns = latest_ns.max(ns);
     });
-    let span = length + 2 * INTERVAL_SKEW + Duration::from_nanos(latest_ns);
-    sum_ns * (1.0 - RECORDED_PRECISION) / span.as_nanos() as f64
+    let span = length + 2 * MAX_INTERVAL_SKEW + Duration::from_nanos(latest_ns);
+    sum_ns * (1.0 - HISTOGRAM_PRECISION) / span.as_nanos() as f64
 }
 
 /// Returns an upper bound of how many calls were due and not sent at the same time, given how late calls were sent and
@@ -144,7 +144,7 @@ fn max_unsent_at_once(
     let mut least = late.len() as f64;
     let mut tried = 0.0;
     for (ns, later) in late.counts_by_length() {
-        if later > 0 && (ns as f64) < tried * WINDOW_FACTOR {
+        if later > 0 && (ns as f64) < tried * WINDOW_LENGTH_RATIO {
             continue;
         }
         tried = ns as f64;
@@ -154,14 +154,17 @@ fn max_unsent_at_once(
 }
 
 /// Returns the number of calls in `record` that were not sent because the generator noticed them too late.
-pub(super) fn count_noticed_too_late(record: &StageRecord) -> u64 {
+pub(super) fn count_calls_noticed_too_late(record: &StageRecord) -> u64 {
     // The other unsent calls were noticed in time, and waited for the target until the run ended.
-    let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
+    let ended = record
+        .cut_off
+        .len()
+        .saturating_sub(record.cut_off_call_count());
     record.not_started.saturating_sub(ended)
 }
 
 /// Returns both bounds as shares of `all`, rounded outward.
-fn outward_shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
+fn shares_rounded_outward([low, high]: [f64; 2], all: u64) -> [f64; 2] {
     const ROUNDING_STEPS: f64 = 1e6;
     let share = |n: f64| (n / all as f64).clamp(0.0, 1.0) * ROUNDING_STEPS;
     let high = share(high).ceil() / ROUNDING_STEPS;
@@ -182,11 +185,11 @@ impl DeliverySummary {
             return None;
         }
         let unsent = (record.not_started + record.expired_unsent).min(due);
-        let late = count_noticed_too_late(record);
+        let late = count_calls_noticed_too_late(record);
         let own_low = unnoticed.max(late as f64);
         let own_high = max_unsent_at_once(&TailCounts::new(&record.pacing), late, arrivals, due);
         let lag = record.lag.histogram();
-        let sum_ns = lag.map_or(0.0, |h| h.mean() * h.len() as f64) * (1.0 - RECORDED_PRECISION);
+        let sum_ns = lag.map_or(0.0, |h| h.mean() * h.len() as f64) * (1.0 - HISTOGRAM_PRECISION);
         let mean_unsent = if duration.is_zero() {
             0.0
         } else {
@@ -199,8 +202,8 @@ impl DeliverySummary {
             asked: due,
             sent: due - unsent,
             sent_share: (due - unsent) as f64 / due as f64,
-            distance: outward_shares([low, high], due),
-            generator_distance: outward_shares([own_low, own_high], due),
+            distance: shares_rounded_outward([low, high], due),
+            generator_distance: shares_rounded_outward([own_low, own_high], due),
             lateness_p99_us: lag.and_then(|h| quantile(h, 0.99)).map(micros),
             lateness_max_us: lag.map_or(0.0, |h| micros(h.max())),
         })
@@ -244,7 +247,7 @@ mod tests {
         seconds: u64,
     ) -> DeliverySummary {
         let lasted = Duration::from_secs(seconds);
-        let unnoticed = mean_unnoticed(&record.pacing, lasted);
+        let unnoticed = mean_unnoticed_calls(&record.pacing, lasted);
         DeliverySummary::new(record, &arrivals, unnoticed, lasted).unwrap()
     }
 
@@ -347,7 +350,7 @@ mod tests {
                 is_poisson,
                 ..constant(1e3)
             };
-            let unnoticed = mean_unnoticed(&record.pacing, lasted);
+            let unnoticed = mean_unnoticed_calls(&record.pacing, lasted);
             let found = DeliverySummary::new(&record, &arrivals, unnoticed, lasted).unwrap();
             let [low, high] = found.distance;
             assert!(

@@ -48,7 +48,7 @@ pub struct Run {
 
 impl Run {
     /// Returns the value of `key` in the plan's call section, whatever its protocol is.
-    pub fn call_value<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+    pub fn plan_call_value<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let plan: Table = self.plan.parse().ok()?;
         let mut sections = plan.get("call")?.as_table()?.values();
         let value = sections.find_map(|section| section.get(key))?;
@@ -56,7 +56,7 @@ impl Run {
     }
 
     /// Returns the text of `key` in each step of the plan's journey, in order; empty if the plan has no journey.
-    pub fn step_texts(&self, key: &str) -> Vec<Option<String>> {
+    pub fn plan_step_texts(&self, key: &str) -> Vec<Option<String>> {
         let plan: Table = self.plan.parse().unwrap_or_default();
         let steps = plan.get("steps").and_then(|steps| steps.as_array());
         let text = |step: &toml::Value| Some(step.get(key)?.as_str()?.to_owned());
@@ -66,7 +66,7 @@ impl Run {
     /// Reads the run directory `dir`. A run that was killed, or whose last line is truncated, is [`RunState::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
         let path = dir.join(file_name::RUN);
-        let text = match input::entry_to_string(&path, document::MAX_DOCUMENT_BYTES) {
+        let text = match input::untrusted_file_to_string(&path, document::MAX_DOCUMENT_BYTES) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
                 return Err(RunError::NotARun(dir.to_owned()));
@@ -107,7 +107,7 @@ impl Run {
             plan: read_plan(dir)?,
             summary: RunSummary::from_totals(&header, &totals),
             header,
-            has_requests: input::is_entry(&dir.join(file_name::REQUESTS)),
+            has_requests: input::is_plain_file(&dir.join(file_name::REQUESTS)),
             totals,
         })
     }
@@ -169,7 +169,8 @@ impl Run {
             return Err(RunError::NoRequests(self.dir.clone()).into());
         }
         let path = self.dir.join(file_name::REQUESTS);
-        let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
+        let opened =
+            input::open_untrusted_file(&path).map_err(RunError::io(&path, "opening it"))?;
         let decoder =
             zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
         let mut reader = BufReader::new(decoder);
@@ -191,7 +192,7 @@ impl Run {
                 }
                 Err(e) => return Err(line_error(&path, number)(e).into()),
             }
-            let record = utf8_text(&line)
+            let record = parse_utf8(&line)
                 .and_then(RequestRecord::from_line)
                 .map_err(RunError::invalid_line(&path, number))?;
             f(&record)?;
@@ -206,14 +207,14 @@ impl Run {
 /// When there is none, or it can't be read.
 pub fn read_plan(dir: &Path) -> Result<String, RunError> {
     let path = dir.join(file_name::PLAN);
-    input::entry_to_string(&path, document::MAX_DOCUMENT_BYTES)
+    input::untrusted_file_to_string(&path, document::MAX_DOCUMENT_BYTES)
         .map_err(RunError::io(&path, "reading it"))
 }
 
 /// Reads `intervals.jsonl` line by line. Returns false if the last line is truncated and was ignored.
 fn for_each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
     let path = dir.join(file_name::INTERVALS);
-    let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
+    let opened = input::open_untrusted_file(&path).map_err(RunError::io(&path, "opening it"))?;
     let mut reader = BufReader::new(opened);
     let mut sum = CountSum::default();
     let mut line = Vec::new();
@@ -223,7 +224,7 @@ fn for_each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bo
         if end == LineEnd::EndOfInput {
             return Ok(line.is_empty());
         }
-        let interval = utf8_text(&line)
+        let interval = parse_utf8(&line)
             .and_then(IntervalRecord::from_line)
             .and_then(|interval| sum.add(&interval).map(|()| interval))
             .map_err(RunError::invalid_line(&path, number))?;
@@ -232,7 +233,7 @@ fn for_each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bo
     Ok(true)
 }
 
-fn utf8_text(line: &[u8]) -> Result<&str, String> {
+fn parse_utf8(line: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(line).map_err(|e| e.to_string())
 }
 

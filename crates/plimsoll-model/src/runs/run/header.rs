@@ -31,7 +31,7 @@ pub enum RunOrigin {
 /// The security of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LinkSecurity {
+pub enum ConnectionSecurity {
     /// No TLS.
     Plaintext,
     /// TLS with a server certificate.
@@ -73,7 +73,7 @@ pub struct RunHeader {
     )]
     pub version: Option<String>,
     /// The planned security of connections.
-    pub security: Option<LinkSecurity>,
+    pub security: Option<ConnectionSecurity>,
     /// The parameters that TLS handshakes negotiated.
     pub tls: Option<NegotiatedTls>,
     /// Whether every server certificate was accepted unverified; left out where certificates were verified.
@@ -298,11 +298,11 @@ impl RunHeader {
         tool_version: &str,
         started_at: Timestamp,
     ) -> Self {
-        let (protocol, call) = plan.call.names();
+        let (protocol, call) = plan.call.protocol_and_call_name();
         let security = match &plan.tls {
-            None => LinkSecurity::Plaintext,
-            Some(tls) if tls.identity.is_some() => LinkSecurity::MutualTls,
-            Some(_) => LinkSecurity::Tls,
+            None => ConnectionSecurity::Plaintext,
+            Some(tls) if tls.identity.is_some() => ConnectionSecurity::MutualTls,
+            Some(_) => ConnectionSecurity::Tls,
         };
         let (load_loop, arrivals, clients) = arrival_facts(plan.load.arrivals);
         // Where several loads share a schedule, only a part of its arrivals belongs to this load.
@@ -370,18 +370,18 @@ impl RunHeader {
     }
 
     /// Returns the interval of bundled sends; zero: each call is sent when it is due.
-    pub fn tick(&self) -> Duration {
+    pub fn tick_length(&self) -> Duration {
         Duration::from_micros(self.tick_us.unwrap_or(0))
     }
 
     /// Returns the total length of the warm-up.
-    pub fn warmup(&self) -> Duration {
+    pub fn warmup_length(&self) -> Duration {
         let stages = self.planned_stages.iter().filter(|stage| stage.warmup);
         stages.filter_map(PlannedStage::duration).sum()
     }
 
     /// Returns whether the load is an open loop.
-    pub fn is_open(&self) -> bool {
+    pub fn is_open_loop(&self) -> bool {
         self.load_loop == Some(LoopKind::Open)
     }
 

@@ -12,7 +12,7 @@ use crate::formats::quantity::planned_time as planned_length;
 use crate::records::record::{OutcomeCounts, StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
-use super::delivery::{DeliverySummary, count_noticed_too_late};
+use super::delivery::{DeliverySummary, count_calls_noticed_too_late};
 use super::header::{PlannedStage, RunHeader};
 use super::shards::ShardFigures;
 
@@ -123,7 +123,7 @@ pub struct HealthProblem {
 impl HealthProblem {
     /// Describes full handshakes in a run that resumes sessions. `first`: how many of the `full` handshakes were on a
     /// worker's first connection.
-    pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
+    pub(super) fn sessions_not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
         // If no session was resumed, the server may not support resumption at all.
         let unavoidable = full == first && resumed > 0;
         let advice = if unavoidable {
@@ -166,7 +166,11 @@ impl HealthProblem {
     /// Describes connections that were replaced too often: `made` connections carried `calls` calls where `wanted`
     /// connections were planned. `None`: so few were replaced that one restart of the target, or one redirection of its
     /// clients, explains them.
-    pub(super) fn not_reused(wanted: u64, made: u64, calls: u64) -> Option<HealthProblem> {
+    pub(super) fn connections_not_reused(
+        wanted: u64,
+        made: u64,
+        calls: u64,
+    ) -> Option<HealthProblem> {
         let again = made.saturating_sub(wanted);
         if again <= wanted || wanted == 0 {
             return None;
@@ -208,7 +212,7 @@ impl HealthProblem {
 
     /// Keeps the problem from invalidating a measurement of memory: a late generator doesn't change how much memory
     /// idle connections use.
-    pub(super) fn keep_memory_valid(&mut self) {
+    pub(super) fn keep_memory_figures_valid(&mut self) {
         if self.kind == ProblemKind::LoadNotDelivered {
             self.invalidates = false;
             self.text
@@ -226,7 +230,7 @@ impl HealthProblem {
             })
     }
 
-    pub(super) fn server_unchecked() -> HealthProblem {
+    pub(super) fn server_certificate_unchecked() -> HealthProblem {
         ProblemKind::ServerUnchecked.noted_problem("INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; to be sure, use a CA file or a pinned fingerprint".to_owned())
     }
 
@@ -274,16 +278,19 @@ pub fn find_problems(
     let response = record.response.histogram();
     let response_p50 = response.map(|h| h.value_at_quantile(0.5));
     let mut problems: Vec<HealthProblem> =
-        late_arrivals(record, header, (observed, delivery), response_p50)
+        describe_late_arrivals(record, header, (observed, delivery), response_p50)
             .into_iter()
-            .chain(busy_worker(header, observed))
-            .chain(exhausted_resources(record))
-            .chain(machine_stalls(observed))
-            .chain(target_outage(observed))
-            .chain(waits::describe_waits(record, header, response_p50).filter(|_| header.is_open()))
-            .chain(unused_connections(record))
-            .chain(unsent_calls(record))
-            .chain(slow_failures(record))
+            .chain(describe_busy_worker(header, observed))
+            .chain(describe_exhausted_resources(record))
+            .chain(describe_machine_stalls(observed))
+            .chain(describe_target_outage(observed))
+            .chain(
+                waits::describe_waits(record, header, response_p50)
+                    .filter(|_| header.is_open_loop()),
+            )
+            .chain(describe_unused_connections(record))
+            .chain(describe_unsent_calls(record))
+            .chain(describe_slow_failures(record))
             .collect();
     problems.sort_by_key(|p| !p.invalidates);
     problems
@@ -297,7 +304,7 @@ const MAX_UNSENT_SHARE: f64 = 0.01;
 const MAX_LATE_SHARE: f64 = 0.1;
 
 /// Describes arrivals that the generator noticed late, and calls that were sent in bundles.
-fn late_arrivals(
+fn describe_late_arrivals(
     record: &StageRecord,
     header: &RunHeader,
     (observed, delivery): (&GeneratorStats, Option<&DeliverySummary>),
@@ -305,16 +312,17 @@ fn late_arrivals(
 ) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
     // Waiting for the next tick is planned, so it is not lateness.
-    let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
+    let bundled = u64::try_from(header.tick_length().as_nanos()).unwrap_or(u64::MAX);
     if let (true, Some((name, _, pacing))) = (
-        header.is_open(),
-        highest_supported_percentile(&observed.pacing(record)),
+        header.is_open_loop(),
+        highest_supported_percentile(&observed.pacing_while_target_up(record)),
     ) {
         let late = pacing.saturating_sub(bundled);
-        let cause = observed.lateness_cause();
-        if let Some(undelivered) = undelivered_load(record, header, observed, (name, late)) {
+        let cause = observed.describe_lateness_cause();
+        if let Some(undelivered) = describe_undelivered_load(record, header, observed, (name, late))
+        {
             let distance = delivery.map_or_else(String::new, |delivery| {
-                format!("; {}", format_distance(delivery.generator_distance))
+                format!("; {}", format_plan_distance(delivery.generator_distance))
             });
             problems.push(ProblemKind::LoadNotDelivered.invalidating_problem(format!(
                 "the load was not delivered: {undelivered}{distance}{cause}; failures still count: {LATE_GENERATOR_ADVICE}"
@@ -340,7 +348,7 @@ fn late_arrivals(
 }
 
 /// Formats the distance of a load from its plan.
-fn format_distance([low, high]: [f64; 2]) -> String {
+fn format_plan_distance([low, high]: [f64; 2]) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     let (low, high) = (percent(low), percent(high));
     if low == high {
@@ -355,13 +363,13 @@ const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a low
 
 /// Describes a load that deviated too much from the plan. `late`: a high percentile of how late calls were noticed, in
 /// nanoseconds, with its name.
-fn undelivered_load(
+fn describe_undelivered_load(
     record: &StageRecord,
     header: &RunHeader,
     observed: &GeneratorStats,
     (name, late): (&str, u64),
 ) -> Option<String> {
-    let unsent = count_noticed_too_late(record);
+    let unsent = count_calls_noticed_too_late(record);
     if unsent as f64 > MAX_UNSENT_SHARE * record.due as f64 {
         return Some(format!(
             "{unsent} of {} calls were not sent, because the generator reached them after their deadline",
@@ -386,8 +394,8 @@ fn undelivered_load(
 
 /// Describes a generator at its limit. In a closed loop, this lowers the rate, which then doesn't describe the target.
 /// In an open loop, calls are late, which is recorded for each call.
-fn busy_worker(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> {
-    let busy_intervals = observed.busy_intervals();
+fn describe_busy_worker(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> {
+    let busy_intervals = observed.busy_interval_count();
     if busy_intervals == 0 {
         return None;
     }
@@ -398,7 +406,7 @@ fn busy_worker(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthPr
         observed.intervals,
         BUSY_RATIO * 100.0
     );
-    Some(if header.is_open() {
+    Some(if header.is_open_loop() {
         ProblemKind::WorkerBusy.noted_problem(format!("{seen}: use more workers or a lower rate"))
     } else {
         ProblemKind::WorkerBusy.noted_problem(format!(
@@ -408,7 +416,7 @@ fn busy_worker(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthPr
 }
 
 /// Describes resources of this machine that ran out.
-fn exhausted_resources(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
+fn describe_exhausted_resources(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     let limits = [
         (
             Outcome::NoDescriptors,
@@ -433,7 +441,7 @@ fn exhausted_resources(record: &StageRecord) -> impl Iterator<Item = HealthProbl
     })
 }
 
-fn machine_stalls(observed: &GeneratorStats) -> Option<HealthProblem> {
+fn describe_machine_stalls(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the machine stalled: {} of {} intervals were longer than requested, the longest {:.2} s instead of 1 s",
         observed.stalled_intervals,
@@ -443,7 +451,7 @@ fn machine_stalls(observed: &GeneratorStats) -> Option<HealthProblem> {
     (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted_problem(text))
 }
 
-fn target_outage(observed: &GeneratorStats) -> Option<HealthProblem> {
+fn describe_target_outage(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the target was down in {} of {} intervals: no call succeeded in them, and connections failed; the load generator's delay is judged by the others",
         observed.gone_intervals, observed.intervals
@@ -451,7 +459,7 @@ fn target_outage(observed: &GeneratorStats) -> Option<HealthProblem> {
     (observed.gone_intervals > 0).then(|| ProblemKind::TargetGone.noted_problem(text))
 }
 
-fn unused_connections(record: &StageRecord) -> Option<HealthProblem> {
+fn describe_unused_connections(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
         "{} of {} connections ended without carrying a call: the server, or what is in front of it, accepts connections and closes them; after the second in a row there is a pause before the next",
         record.connections_unused,
@@ -460,7 +468,7 @@ fn unused_connections(record: &StageRecord) -> Option<HealthProblem> {
     (record.connections_unused > 0).then(|| ProblemKind::ConnectionsUnused.noted_problem(text))
 }
 
-fn unsent_calls(record: &StageRecord) -> Option<HealthProblem> {
+fn describe_unsent_calls(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
         "{} of {} scheduled calls were dropped before they were sent: the run ended, or this process reached them after their deadline; objectives do not count them",
         record.not_started, record.due
@@ -469,7 +477,7 @@ fn unsent_calls(record: &StageRecord) -> Option<HealthProblem> {
 }
 
 /// Describes failed calls that took longer than the successful ones, whose times reports show.
-fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
+fn describe_slow_failures(record: &StageRecord) -> Option<HealthProblem> {
     let (name, p, ok) =
         highest_supported_percentile(&record.response).filter(|_| !record.failed.is_empty())?;
     let mut all = record.response.clone();

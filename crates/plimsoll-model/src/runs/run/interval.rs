@@ -75,7 +75,7 @@ pub struct IntervalRecord {
     /// Connections open at the end of the interval.
     pub connections_open: u64,
     /// The share of a core that the busiest worker used, without busy waiting (0–1).
-    #[serde(serialize_with = "share")]
+    #[serde(serialize_with = "serialize_share")]
     pub busiest_worker_ratio: f64,
     /// Resources of the client; `None`: not known.
     pub client: Option<ResourceUsage>,
@@ -111,7 +111,7 @@ mod whole_us {
 }
 
 /// Serialises a share with four decimals. A share that is not finite becomes 0, since JSON has no infinity.
-fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     let share = Some(share).filter(|share| share.is_finite());
     to.serialize_f64(share.map_or(0.0, |share| (share * 1e4).round() / 1e4))
 }
@@ -170,7 +170,7 @@ impl<'a> StageEntry<'a> {
         StageEntry {
             stage,
             record: Cow::Borrowed(record),
-            counts: measured_counts(record),
+            counts: nonzero_protocol_counts(record),
             steps: record
                 .steps
                 .iter()
@@ -256,7 +256,7 @@ pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &TimeHi
     of_calls.chain(TimeMeasure::all().map(measured))
 }
 
-fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
+fn nonzero_protocol_counts(record: &StageRecord) -> BTreeMap<String, u64> {
     let all = Count::all().map(|count| (count.key().to_owned(), record.measures.counter(count)));
     all.filter(|(_, n)| *n > 0).collect()
 }
@@ -311,7 +311,7 @@ mod tests {
         }
         recorder.stage_mut(1).expired_unsent += 1;
         let names = ["log in".to_owned(), "order".to_owned()];
-        recorder.count_step_due(1, 1, &names);
+        recorder.count_due_step_call(1, 1, &names);
         recorder.record_step_call(
             &CallSample {
                 number: 3,
@@ -329,10 +329,10 @@ mod tests {
         );
         recorder.record_pause(1, 80_000_000, 40);
         recorder.stage_mut(1).due += 1;
-        recorder.record_cut_off(1, 90_000_000);
+        recorder.record_cut_off_call(1, 90_000_000);
         let address = recorder.address_number("127.0.0.1:1");
-        recorder.count_call_at(address, 1, Outcome::Reset);
-        recorder.count_connect_failure_at(address, 1);
+        recorder.count_call_at_address(address, 1, Outcome::Reset);
+        recorder.count_connect_failure_to_address(address, 1);
         recorder.record_first_message(1, 4_000);
         recorder.record_message_gap(1, 50);
         recorder.count_messages_sent(1, 3);
@@ -355,7 +355,7 @@ mod tests {
             .stage_mut(1)
             .connect_failures
             .add(Outcome::NoPorts, 1);
-        recorder.add_detail(Outcome::Reset, "peer \"said\"\nso");
+        recorder.add_failure_detail(Outcome::Reset, "peer \"said\"\nso");
         let mut taken = RecordedInterval::default();
         taken.merge(&recorder.take_interval(None));
         IntervalRecord {

@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::records::record::{CallSampler, FailureDetail, MAX_SLOWEST_CALLS};
-    use crate::records::recorder::{CallTracing, RequestCarrier};
+    use crate::records::recorder::{CallTracing, RequestContext};
     use crate::rows::template::TraceIds;
     use crate::runs::run::{MachineUse, MemoryPhase, MemoryReading, OtherProcess, ProcessMemory};
     use crate::{CallSample, Outcome, Recorder, Time};
@@ -318,7 +318,7 @@ mod tests {
                     bytes_sent: 3,
                     bytes_received: number as u32,
                 };
-                let carried = RequestCarrier {
+                let carried = RequestContext {
                     connection: (number % 5 != 0).then_some(number as u32 % 5),
                     shared_trace_number: None,
                     step: None,

@@ -98,7 +98,7 @@ pub struct NegotiatedHandshakes {
 }
 
 /// Formats a TLS version for reports: `TLSv1_3` becomes `TLS 1.3`.
-pub fn version_name(recorded: &str) -> String {
+pub fn format_version(recorded: &str) -> String {
     recorded.replace("TLSv", "TLS ").replace('_', ".")
 }
 
@@ -113,7 +113,7 @@ impl NegotiatedHandshakes {
 
     /// Describes the negotiated parameters.
     pub fn describe(&self) -> String {
-        let version = version_name(&self.version);
+        let version = format_version(&self.version);
         let mut parts = vec![version.as_str(), &self.suite];
         parts.extend(self.group.as_deref());
         let chain = match (&self.certificate, self.chain, self.chain_bytes) {

@@ -14,7 +14,7 @@ use crate::formats::document;
 use crate::formats::labels::Labels;
 
 /// Maximum sum of a run's calls.
-const MAX_TOTAL: u64 = 1 << 60;
+const MAX_CALL_SUM: u64 = 1 << 60;
 
 /// The header of a run, with the figures that were written when it ended.
 #[derive(Clone, Debug, Deserialize)]
@@ -107,7 +107,10 @@ impl RunOverview {
         }
         let overview = document::read_checked(&path, |overview: &RunOverview| {
             let TotalOverview { ok, errors, .. } = overview.total;
-            if ok.checked_add(errors).is_some_and(|sum| sum <= MAX_TOTAL) {
+            if ok
+                .checked_add(errors)
+                .is_some_and(|sum| sum <= MAX_CALL_SUM)
+            {
                 Ok(())
             } else {
                 Err(format!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::interval::IntervalRecord;
-use super::times::TimesSummary;
+use super::times_summary::TimesSummary;
 use crate::TimeMeasure;
 use crate::records::record::TimeHistogram;
 
@@ -72,7 +72,7 @@ impl IntervalSums {
             ..IntervalSums::default()
         };
         for (_, record) in &interval.stages {
-            part.calls += record.ok() + record.errors();
+            part.calls += record.ok_calls() + record.errors();
             part.errors += record.errors();
             part.connect_failures += record.connect_failures.total();
             part.connections += record.connections_full + record.connections_resumed;

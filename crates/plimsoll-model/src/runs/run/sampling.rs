@@ -92,7 +92,7 @@ impl SecondsBlock {
             all
         };
         SecondsBlock {
-            ended: complete_length.map_or(0, |_| record.ended()),
+            ended: complete_length.map_or(0, |_| record.ended_calls()),
             length: complete_length.unwrap_or_default(),
             response: counted(&record.response),
             service: counted(&record.service),
@@ -129,7 +129,7 @@ impl StageSeconds {
     /// Adds the next interval. `whole`: the length of the interval if it lies completely within the stage; otherwise
     /// its calls do not count for the rate.
     pub(super) fn add(&mut self, record: &StageRecord, whole: Option<Duration>) {
-        if record.ended() == 0 {
+        if record.ended_calls() == 0 {
             return;
         }
         let block = SecondsBlock::from_record(record, whole);
@@ -144,11 +144,11 @@ impl StageSeconds {
             }
         }
         if self.blocks.len() >= 2 * MAX_BLOCKS && self.seconds_in_last == self.seconds_per_block {
-            self.merge_pairs_of_blocks();
+            self.merge_block_pairs();
         }
     }
 
-    fn merge_pairs_of_blocks(&mut self) {
+    fn merge_block_pairs(&mut self) {
         let pairs = std::mem::take(&mut self.blocks).into_iter();
         for (i, block) in pairs.enumerate() {
             match self.blocks.last_mut() {

@@ -21,7 +21,7 @@ pub struct ShardTotals {
     cpu_us: u64,
     is_cpu_known: bool,
     connections_open_max: u64,
-    /// The count check over all stages.
+    /// The comparison of the calls that were due with those accounted for, over all stages.
     check: CountCheck,
 }
 
@@ -79,10 +79,10 @@ impl ShardTotals {
             state: ShardState::Complete,
             reason: None,
             due: self.record.due,
-            ok: self.record.ok(),
+            ok: self.record.ok_calls(),
             errors: self.record.errors(),
             not_started: self.record.not_started,
-            achieved_per_s: per_second(self.record.ended() as f64),
+            achieved_per_s: per_second(self.record.ended_calls() as f64),
             response_p99_us: p99(&self.record.response),
             lag_p99_us: p99(&self.record.lag),
             pacing_p99_us: p99(&self.record.pacing),

@@ -26,7 +26,7 @@ use super::health::{HealthProblem, ProblemKind};
 use super::memory::MemorySummary;
 use super::rotation::RotationSummary;
 use super::sampling::RunSampling;
-use super::times::{TimesSummary, round_to_thousandths};
+use super::times_summary::{TimesSummary, round_to_thousandths};
 use super::{RunHeader, RunOrigin};
 use problems::collect_problems;
 use totals::StageTotals;
@@ -87,7 +87,7 @@ pub struct MessagesSummary {
 
 impl MessagesSummary {
     /// Summarises the messages of a stage. `lasted`: the time until the last one arrived.
-    fn of(
+    fn from_stage(
         record: &StageRecord,
         lasted: Duration,
         lateness: Option<&LatenessBounds>,
@@ -259,7 +259,7 @@ pub struct StageSummary {
     pub offered_per_s: Option<f64>,
     /// Calls per second that ended, ok or not, within `elapsed_us`.
     pub achieved_per_s: Option<f64>,
-    /// Sampling interval of `achieved_per_s`: where the rate of another run like this one would lie; only in the total.
+    /// Where `achieved_per_s` of another run like this one would lie, with a confidence of 95 %; only in the total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub achieved_sampling_per_s: Option<[f64; 2]>,
     /// How much of the load was sent, and how late; open loops only.
@@ -347,22 +347,22 @@ impl StageSummary {
         };
         // A call without an answer at the end of the drain time counts as not successful. An interrupted call is left
         // out, because it might have succeeded.
-        let settled = r.ok() + r.errors() + r.outcomes.get(Outcome::CutOff);
+        let settled = r.ok_calls() + r.errors() + r.outcomes.get(Outcome::CutOff);
         StageSummary {
             name,
             warmup: false,
             elapsed_us: nonzero_us(totals.window),
             lasted_us: nonzero_us(totals.lasted),
             due: r.due,
-            ok: r.ok(),
+            ok: r.ok_calls(),
             errors: r.errors(),
-            cut_off: r.calls_cut_off(),
+            cut_off: r.cut_off_call_count(),
             late: r.late,
             not_started: r.not_started,
             expired_unsent: r.expired_unsent,
             waited_for_stream: r.waited_for_stream,
             waited_for_connection: r.waited_for_connection,
-            success_share: (settled > 0).then(|| r.ok() as f64 / settled as f64),
+            success_share: (settled > 0).then(|| r.ok_calls() as f64 / settled as f64),
             offered_per_s: per_second(r.due),
             achieved_per_s: per_second(totals.ended_in_window.min(r.due)),
             achieved_sampling_per_s: None,
@@ -394,16 +394,20 @@ impl StageSummary {
             lag: TimesSummary::from_times(&r.lag),
             pacing: TimesSummary::from_times(&r.pacing),
             phases: PhasesSummary::from_measures(&r.measures, lateness),
-            messages: MessagesSummary::of(r, totals.lasted, lateness),
+            messages: MessagesSummary::from_stage(r, totals.lasted, lateness),
             measures: MeasuresSummary::from_record(r, lateness),
-            client: totals.client.map(|used| used.rounded_per_call(r.ended())),
-            server: totals.server.map(|used| used.rounded_per_call(r.ended())),
+            client: totals
+                .client
+                .map(|used| used.with_cpu_per_call(r.ended_calls())),
+            server: totals
+                .server
+                .map(|used| used.with_cpu_per_call(r.ended_calls())),
         }
     }
 }
 
 impl StageSummary {
-    fn with_sampling(self, sampling: &RunSampling) -> StageSummary {
+    fn with_sampling_intervals(self, sampling: &RunSampling) -> StageSummary {
         let with =
             |times: Option<TimesSummary>, sampling| Some(TimesSummary { sampling, ..times? });
         StageSummary {
@@ -415,7 +419,7 @@ impl StageSummary {
     }
 }
 
-/// Whether the figures describe the target.
+/// Whether the figures are valid, so that they show the target and not a limit of the load generator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunHealth {
     /// Whether no problem invalidates the figures.
@@ -452,7 +456,7 @@ pub struct RunSummary {
     /// Cost of certificate rotation; left out where no certificate was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSummary>,
-    /// The count check over all stages, warm-up included.
+    /// The comparison of the calls that were due with those accounted for, over all stages, warm-up included.
     pub count_check: CountCheck,
     /// Whether the figures can be relied on.
     pub health: RunHealth,
@@ -502,7 +506,7 @@ impl RunSummary {
         let asked = ScheduledArrivals::from_header(header, |stage| !header.is_warmup(stage));
         let sampling = RunSampling::from_stages(totals.seconds.values());
         let total = StageSummary::new("total".to_owned(), &measured, is_measured, asked);
-        let total = total.with_sampling(&sampling);
+        let total = total.with_sampling_intervals(&sampling);
         let mut problems =
             collect_problems(header, totals, &measured.record, total.delivery.as_ref());
         if !check.matches {

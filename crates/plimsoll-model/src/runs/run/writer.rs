@@ -116,7 +116,7 @@ impl RunWriter {
             failure: None,
         };
         let summary = writer.summary();
-        write_document(dir, RunState::Running, None, &writer.header, &summary)?;
+        write_run_json(dir, RunState::Running, None, &writer.header, &summary)?;
         Ok(writer)
     }
 
@@ -245,7 +245,8 @@ impl RunWriter {
             }
         }
         if let Err(error) = &outcome {
-            self.failure.get_or_insert_with(|| describe_error(error));
+            self.failure
+                .get_or_insert_with(|| describe_write_error(error));
         }
         outcome
     }
@@ -256,7 +257,8 @@ impl RunWriter {
             && let Err(error) = log.append(format!("{line}\n").as_bytes())
         {
             self.log = None;
-            self.failure.get_or_insert_with(|| describe_error(&error));
+            self.failure
+                .get_or_insert_with(|| describe_write_error(&error));
         }
     }
 
@@ -276,14 +278,15 @@ impl RunWriter {
         let others = [self.intervals.take(), self.log.take()];
         let others = others.into_iter().flatten().map(AppendOnlyFile::close);
         for error in requests.into_iter().chain(others).filter_map(Result::err) {
-            self.failure.get_or_insert_with(|| describe_error(&error));
+            self.failure
+                .get_or_insert_with(|| describe_write_error(&error));
         }
         let summary = self.summary();
-        let (mut state, mut reason) = final_state(ending, self.failure, &summary);
-        let written = write_document(&self.dir, state, reason.as_deref(), &self.header, &summary);
+        let (mut state, mut reason) = determine_final_state(ending, self.failure, &summary);
+        let written = write_run_json(&self.dir, state, reason.as_deref(), &self.header, &summary);
         if let Err(error) = &written {
             state = RunState::Partial;
-            reason = Some(describe_error(error));
+            reason = Some(describe_write_error(error));
         }
         let run = Run {
             dir: self.dir,
@@ -305,7 +308,7 @@ impl RunWriter {
     }
 }
 
-fn describe_error(error: &RunError) -> String {
+fn describe_write_error(error: &RunError) -> String {
     match error {
         RunError::Io { source, .. } => format!("{error}: {source}"),
         other => other.to_string(),
@@ -313,7 +316,7 @@ fn describe_error(error: &RunError) -> String {
 }
 
 /// Returns the final state and its reason.
-fn final_state(
+fn determine_final_state(
     ending: RunEnding,
     failure: Option<String>,
     summary: &RunSummary,
@@ -350,7 +353,7 @@ fn write_requests(
 }
 
 /// Writes `run.json` atomically.
-fn write_document(
+fn write_run_json(
     dir: &Path,
     state: RunState,
     reason: Option<&str>,

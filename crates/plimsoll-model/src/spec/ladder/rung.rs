@@ -43,7 +43,7 @@ named! {
 impl RungSpec {
     /// Checks that `s_server` can serve the rung: it only sends files, serves one connection after another, and sends
     /// one file per connection.
-    pub(super) fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
+    pub(super) fn check_openssl_support(&self, ladder: &LadderSpec) -> Result<(), String> {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());
         let Some((path, size)) = self.spec.fetched_file() else {

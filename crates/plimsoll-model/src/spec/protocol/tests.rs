@@ -8,7 +8,7 @@ use toml::Value;
 
 use super::{CallProtocol, CallSection, UrlSchemes};
 use crate::plan::{Call, RequestFields};
-use crate::rows::template::{MetadataField, RowOrder, Variation};
+use crate::rows::template::{MetadataField, RowOrder, VariationSettings};
 use crate::spec::{
     FieldNameRules, MetadataSpec, OptionalPeriod, PlanRows, Problems, ResolveContext, Spec,
 };
@@ -41,11 +41,11 @@ pub(in crate::spec) struct GrpcCall {
 }
 
 impl Call for GrpcCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         ("grpc", self.method.as_str().into())
     }
 
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&self.metadata.constant, &[])
     }
 }
@@ -82,7 +82,12 @@ impl CallSection for GrpcSpec {
         let method = self.method.clone().ok_or_else(|| "missing".to_owned());
         Some(GrpcCall {
             method: problems.ok_or_report("call.grpc.method", method)?,
-            metadata: metadata.into_request_fields(&Variation::new(1, 1, 0, RowOrder::default())),
+            metadata: metadata.into_request_fields(&VariationSettings::new(
+                1,
+                1,
+                0,
+                RowOrder::default(),
+            )),
         })
     }
 
@@ -101,7 +106,7 @@ pub(in crate::spec) struct HttpSpec {
 }
 
 impl Call for HttpSpec {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
         ("http", "".into())
     }
 }

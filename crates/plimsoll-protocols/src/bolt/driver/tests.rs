@@ -158,7 +158,7 @@ fn content_bytes_counted_once_per_read() {
     };
     let mut driver = self::driver(&oneway);
     driver.start(CallId(0), 0, START, &mut Vec::new());
-    driver.expire(START, &mut Vec::new(), &mut events);
+    driver.on_timer(START, &mut Vec::new(), &mut events);
     assert_eq!(traffic(&events[3..]), (100, 100 + 22 + 16), "{events:?}");
 }
 
@@ -196,11 +196,11 @@ fn oneway_calls_complete_when_sent() {
         ..BoltCall::default()
     });
     start(&mut driver, 2);
-    assert!(driver.deadline().unwrap() <= START);
+    assert!(driver.next_timer().unwrap() <= START);
     let mut events = Vec::new();
-    driver.expire(START, &mut Vec::new(), &mut events);
+    driver.on_timer(START, &mut Vec::new(), &mut events);
     assert_eq!(ended(&events), [(0, Outcome::Ok), (1, Outcome::Ok)]);
-    assert_eq!(driver.deadline(), None);
+    assert_eq!(driver.next_timer(), None);
 }
 
 #[test]
@@ -211,22 +211,22 @@ fn unanswered_heartbeats_drain_idle_connection() {
         ..BoltCall::default()
     });
     let (mut out, mut events) = (Vec::new(), Vec::new());
-    let due = driver.deadline().unwrap();
+    let due = driver.next_timer().unwrap();
     assert_eq!(due, START + Duration::from_secs(15));
-    driver.expire(START + Duration::from_secs(14), &mut out, &mut events);
+    driver.on_timer(START + Duration::from_secs(14), &mut out, &mut events);
     assert!(out.is_empty());
-    driver.expire(due, &mut out, &mut events);
+    driver.on_timer(due, &mut out, &mut events);
     let beat = sent(&out)[0];
     assert_eq!(beat, BoltFrame::heartbeat(FrameLayout::V2_CRC, beat.id));
     // After the acknowledgement, the next heartbeat is a whole interval away.
     let mut ack = Vec::new();
     BoltFrame::heartbeat_ack(beat.layout, beat.id).write(&mut ack);
     driver.receive(&ack, due, &mut out, &mut events).unwrap();
-    assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
+    assert_eq!(driver.next_timer(), Some(due + Duration::from_secs(15)));
     for n in 0..4 {
         assert!(!driver.is_draining(), "after {n} expiries");
-        let now = driver.deadline().unwrap();
-        driver.expire(now, &mut out, &mut events);
+        let now = driver.next_timer().unwrap();
+        driver.on_timer(now, &mut out, &mut events);
     }
     assert!(driver.is_draining());
     assert_eq!(driver.capacity(), 0);

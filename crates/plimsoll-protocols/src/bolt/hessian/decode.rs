@@ -9,7 +9,7 @@ const MAX_DEPTH: usize = 64;
 
 /// The maximum bytes of type names that references may repeat: short references to a long name must not
 /// expand a small input into large values.
-const MAX_REPEATED: usize = 1 << 20;
+const MAX_REPEATED_NAME_BYTES: usize = 1 << 20;
 
 /// Why bytes are not valid Hessian, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,11 +18,11 @@ pub struct HessianError {
     /// The offset in the bytes.
     pub at: usize,
     /// The problem at this offset.
-    pub problem: HessianProblem,
+    pub problem: HessianErrorKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HessianProblem {
+pub enum HessianErrorKind {
     #[error("unexpected end of data")]
     UnexpectedEnd,
     #[error("unknown type code {0:#04x}")]
@@ -37,7 +37,7 @@ pub enum HessianProblem {
     Type(i32),
     #[error("a reference to value {0}, which is not defined")]
     Ref(u32),
-    #[error("references repeat more than {MAX_REPEATED} bytes of type names")]
+    #[error("references repeat more than {MAX_REPEATED_NAME_BYTES} bytes of type names")]
     TooManyRepeats,
     #[error("values nested more than {MAX_DEPTH} deep")]
     TooDeep,
@@ -51,10 +51,10 @@ pub enum HessianProblem {
 /// Returns an error if the bytes are not one value and nothing else.
 pub fn decode(bytes: &[u8]) -> Result<HessianValue, HessianError> {
     let mut decoder = HessianDecoder::new(bytes);
-    let value = decoder.value()?;
+    let value = decoder.read_value()?;
     match decoder.remaining() {
         0 => Ok(value),
-        left => Err(decoder.error(HessianProblem::TrailingBytes(left))),
+        left => Err(decoder.error(HessianErrorKind::TrailingBytes(left))),
     }
 }
 
@@ -91,7 +91,7 @@ impl<'a> HessianDecoder<'a> {
         self.bytes.len() - self.at
     }
 
-    fn error(&self, problem: HessianProblem) -> HessianError {
+    fn error(&self, problem: HessianErrorKind) -> HessianError {
         HessianError {
             at: self.at,
             problem,
@@ -99,18 +99,18 @@ impl<'a> HessianDecoder<'a> {
     }
 
     /// Returns the error for the type code that was read last, and steps back to its offset.
-    fn unexpected(&mut self, tag: u8) -> HessianError {
+    fn unexpected_tag(&mut self, tag: u8) -> HessianError {
         self.at -= 1;
-        self.error(HessianProblem::Tag(tag))
+        self.error(HessianErrorKind::Tag(tag))
     }
 
     /// Decodes the next value.
     ///
     /// # Errors
     /// Returns an error if no value is left, or if the value is invalid.
-    pub fn value(&mut self) -> Result<HessianValue, HessianError> {
+    pub fn read_value(&mut self) -> Result<HessianValue, HessianError> {
         if self.depth == MAX_DEPTH {
-            return Err(self.error(HessianProblem::TooDeep));
+            return Err(self.error(HessianErrorKind::TooDeep));
         }
         self.depth += 1;
         let value = self.tagged_value();
@@ -118,16 +118,16 @@ impl<'a> HessianDecoder<'a> {
         value
     }
 
-    fn values(&mut self, count: usize) -> Result<Vec<HessianValue>, HessianError> {
-        (0..count).map(|_| self.value()).collect()
+    fn read_values(&mut self, count: usize) -> Result<Vec<HessianValue>, HessianError> {
+        (0..count).map(|_| self.read_value()).collect()
     }
 
     fn tagged_value(&mut self) -> Result<HessianValue, HessianError> {
-        let mut tag = self.byte()?;
+        let mut tag = self.read_byte()?;
         // Class definitions precede the object that uses them first.
         while tag == b'O' {
-            self.class()?;
-            tag = self.byte()?;
+            self.read_class_definition()?;
+            tag = self.read_byte()?;
         }
         Ok(match tag {
             b'N' => HessianValue::Null,
@@ -136,7 +136,7 @@ impl<'a> HessianDecoder<'a> {
             b'I' | 0x80..=0xd7 => HessianValue::Int(self.int_after_tag(tag)?),
             0xd8..=0xef => HessianValue::Long(i64::from(tag) - 0xe0),
             0xf0..=0xff => {
-                HessianValue::Long((i64::from(tag) - 0xf8) << 8 | i64::from(self.byte()?))
+                HessianValue::Long((i64::from(tag) - 0xf8) << 8 | i64::from(self.read_byte()?))
             }
             0x38..=0x3f => {
                 HessianValue::Long((i64::from(tag) - 0x3c) << 16 | i64::from(self.be_u16()?))
@@ -145,7 +145,7 @@ impl<'a> HessianDecoder<'a> {
             b'L' => HessianValue::Long(self.be_i64()?),
             0x67 => HessianValue::Double(0.0),
             0x68 => HessianValue::Double(1.0),
-            0x69 => HessianValue::Double(f64::from(self.byte()?.cast_signed())),
+            0x69 => HessianValue::Double(f64::from(self.read_byte()?.cast_signed())),
             0x6a => HessianValue::Double(f64::from(self.be_u16()?.cast_signed())),
             0x6b => HessianValue::Double(f64::from(f32::from_bits(self.be_i32()?.cast_unsigned()))),
             b'D' => HessianValue::Double(f64::from_bits(self.be_i64()?.cast_unsigned())),
@@ -159,15 +159,15 @@ impl<'a> HessianDecoder<'a> {
             b'R' => self.reference(0)?,
             0x4a => self.reference(1)?,
             0x4b => self.reference(2)?,
-            other => return Err(self.unexpected(other)),
+            other => return Err(self.unexpected_tag(other)),
         })
     }
 
-    fn byte(&mut self) -> Result<u8, HessianError> {
+    fn read_byte(&mut self) -> Result<u8, HessianError> {
         let byte = *self
             .bytes
             .get(self.at)
-            .ok_or_else(|| self.error(HessianProblem::UnexpectedEnd))?;
+            .ok_or_else(|| self.error(HessianErrorKind::UnexpectedEnd))?;
         self.at += 1;
         Ok(byte)
     }
@@ -177,48 +177,48 @@ impl<'a> HessianDecoder<'a> {
             .at
             .checked_add(length)
             .and_then(|end| self.bytes.get(self.at..end))
-            .ok_or_else(|| self.error(HessianProblem::UnexpectedEnd))?;
+            .ok_or_else(|| self.error(HessianErrorKind::UnexpectedEnd))?;
         self.at += length;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], HessianError> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], HessianError> {
         let mut array = [0; N];
         array.copy_from_slice(self.read_bytes(N)?);
         Ok(array)
     }
 
     fn be_u16(&mut self) -> Result<u16, HessianError> {
-        self.array().map(u16::from_be_bytes)
+        self.read_array().map(u16::from_be_bytes)
     }
 
     fn be_i32(&mut self) -> Result<i32, HessianError> {
-        self.array().map(i32::from_be_bytes)
+        self.read_array().map(i32::from_be_bytes)
     }
 
     fn be_i64(&mut self) -> Result<i64, HessianError> {
-        self.array().map(i64::from_be_bytes)
+        self.read_array().map(i64::from_be_bytes)
     }
 
     fn int_after_tag(&mut self, tag: u8) -> Result<i32, HessianError> {
         Ok(match tag {
             0x80..=0xbf => i32::from(tag) - 0x90,
-            0xc0..=0xcf => (i32::from(tag) - 0xc8) << 8 | i32::from(self.byte()?),
+            0xc0..=0xcf => (i32::from(tag) - 0xc8) << 8 | i32::from(self.read_byte()?),
             0xd0..=0xd7 => (i32::from(tag) - 0xd4) << 16 | i32::from(self.be_u16()?),
             b'I' => self.be_i32()?,
-            other => return Err(self.unexpected(other)),
+            other => return Err(self.unexpected_tag(other)),
         })
     }
 
     /// Decodes an integer where nothing else is allowed: lengths, class numbers.
     fn int(&mut self) -> Result<i32, HessianError> {
-        let tag = self.byte()?;
+        let tag = self.read_byte()?;
         self.int_after_tag(tag)
     }
 
     fn length(&mut self) -> Result<usize, HessianError> {
         let length = self.int()?;
-        usize::try_from(length).map_err(|_| self.error(HessianProblem::Length(length)))
+        usize::try_from(length).map_err(|_| self.error(HessianErrorKind::Length(length)))
     }
 
     fn string_after_tag(&mut self, mut tag: u8) -> Result<String, HessianError> {
@@ -227,13 +227,13 @@ impl<'a> HessianDecoder<'a> {
             let units = match tag {
                 0x00..=0x1f => u16::from(tag),
                 b'S' | b's' => self.be_u16()?,
-                other => return Err(self.unexpected(other)),
+                other => return Err(self.unexpected_tag(other)),
             };
             self.read_cesu8_units(units.into(), &mut text)?;
             if tag != b's' {
                 return Ok(cesu8_to_string(text));
             }
-            tag = self.byte()?;
+            tag = self.read_byte()?;
         }
     }
 
@@ -252,14 +252,14 @@ impl<'a> HessianDecoder<'a> {
         if !least.is_ascii() {
             self.at = begin;
             for _ in 0..units {
-                match self.byte()? {
+                match self.read_byte()? {
                     0x00..=0x7f => {}
                     0xc0..=0xdf => self.check_continuation_byte()?,
                     0xe0..=0xef => {
                         self.check_continuation_byte()?;
                         self.check_continuation_byte()?;
                     }
-                    _ => return Err(self.error(HessianProblem::NotUtf8)),
+                    _ => return Err(self.error(HessianErrorKind::NotUtf8)),
                 }
             }
         }
@@ -268,9 +268,9 @@ impl<'a> HessianDecoder<'a> {
     }
 
     fn check_continuation_byte(&mut self) -> Result<(), HessianError> {
-        match self.byte()? {
+        match self.read_byte()? {
             0x80..=0xbf => Ok(()),
-            _ => Err(self.error(HessianProblem::NotUtf8)),
+            _ => Err(self.error(HessianErrorKind::NotUtf8)),
         }
     }
 
@@ -280,13 +280,13 @@ impl<'a> HessianDecoder<'a> {
             let length = match tag {
                 0x20..=0x2f => u16::from(tag - 0x20),
                 b'B' | b'b' => self.be_u16()?,
-                other => return Err(self.unexpected(other)),
+                other => return Err(self.unexpected_tag(other)),
             };
             all.extend_from_slice(self.read_bytes(length.into())?);
             if tag != b'b' {
                 return Ok(all);
             }
-            tag = self.byte()?;
+            tag = self.read_byte()?;
         }
     }
 
@@ -297,7 +297,7 @@ impl<'a> HessianDecoder<'a> {
     }
 
     /// Decodes a type's name, or a reference to an earlier one.
-    fn class_name(&mut self) -> Result<Option<String>, HessianError> {
+    fn read_class_name(&mut self) -> Result<Option<String>, HessianError> {
         if self.skip_if_next(b't') {
             let units = self.be_u16()?;
             let name = self.cesu8_text(units.into())?;
@@ -316,26 +316,26 @@ impl<'a> HessianDecoder<'a> {
             .ok()
             .and_then(|n| self.types.get(n))
             .cloned()
-            .ok_or_else(|| self.error(HessianProblem::Type(number)))?;
+            .ok_or_else(|| self.error(HessianErrorKind::Type(number)))?;
         self.repeated += name.len();
-        if self.repeated > MAX_REPEATED {
-            return Err(self.error(HessianProblem::TooManyRepeats));
+        if self.repeated > MAX_REPEATED_NAME_BYTES {
+            return Err(self.error(HessianErrorKind::TooManyRepeats));
         }
         Ok(name)
     }
 
     fn list(&mut self) -> Result<HessianValue, HessianError> {
         self.container_count += 1;
-        let class = self.class_name()?;
+        let class = self.read_class_name()?;
         // The length is only a hint: the end mark decides.
         if self.skip_if_next(b'n') {
-            self.byte()?;
+            self.read_byte()?;
         } else if self.skip_if_next(b'l') {
             self.be_i32()?;
         }
         let mut items = Vec::new();
         while !self.skip_if_next(b'z') {
-            items.push(self.value()?);
+            items.push(self.read_value()?);
         }
         Ok(HessianValue::List { class, items })
     }
@@ -346,27 +346,27 @@ impl<'a> HessianDecoder<'a> {
         let number = self.int()?;
         let class = Some(self.type_by_number(number)?);
         let length = self.length()?;
-        let items = self.values(length)?;
+        let items = self.read_values(length)?;
         Ok(HessianValue::List { class, items })
     }
 
     fn map(&mut self) -> Result<HessianValue, HessianError> {
         self.container_count += 1;
-        let class = self.class_name()?;
+        let class = self.read_class_name()?;
         let mut entries = Vec::new();
         while !self.skip_if_next(b'z') {
-            let key = self.value()?;
-            entries.push((key, self.value()?));
+            let key = self.read_value()?;
+            entries.push((key, self.read_value()?));
         }
         Ok(HessianValue::Map { class, entries })
     }
 
-    fn class(&mut self) -> Result<(), HessianError> {
+    fn read_class_definition(&mut self) -> Result<(), HessianError> {
         let length = self.length()?;
         let name = self.cesu8_text(length)?;
         let mut fields = Vec::new();
         for _ in 0..self.length()? {
-            let tag = self.byte()?;
+            let tag = self.read_byte()?;
             fields.push(self.string_after_tag(tag)?);
         }
         self.classes.push(Arc::new(HessianClass { name, fields }));
@@ -379,22 +379,22 @@ impl<'a> HessianDecoder<'a> {
             .ok()
             .and_then(|n| self.classes.get(n))
             .cloned()
-            .ok_or_else(|| self.error(HessianProblem::Class(number)))?;
+            .ok_or_else(|| self.error(HessianErrorKind::Class(number)))?;
         self.container_count += 1;
-        let fields = self.values(class.fields.len())?;
+        let fields = self.read_values(class.fields.len())?;
         Ok(HessianValue::Object { class, fields })
     }
 
     fn reference(&mut self, width: usize) -> Result<HessianValue, HessianError> {
         let number = match width {
-            1 => u32::from(self.byte()?),
+            1 => u32::from(self.read_byte()?),
             2 => u32::from(self.be_u16()?),
             _ => self.be_i32()?.cast_unsigned(),
         };
         if number < self.container_count {
             Ok(HessianValue::Ref(number))
         } else {
-            Err(self.error(HessianProblem::Ref(number)))
+            Err(self.error(HessianErrorKind::Ref(number)))
         }
     }
 }

@@ -10,7 +10,7 @@ const MAX_CHUNK_LENGTH: usize = 0x8000;
 /// Encodes a single value.
 pub fn encode(value: &HessianValue) -> Vec<u8> {
     let mut encoder = HessianEncoder::default();
-    encoder.value(value);
+    encoder.write_value(value);
     encoder.finish()
 }
 
@@ -28,7 +28,7 @@ impl HessianEncoder {
     }
 
     /// Appends a value. A class is defined before its first use.
-    pub fn value(&mut self, value: &HessianValue) {
+    pub fn write_value(&mut self, value: &HessianValue) {
         match value {
             HessianValue::Null => self.out.push(b'N'),
             HessianValue::Bool(true) => self.out.push(b'T'),
@@ -41,22 +41,22 @@ impl HessianEncoder {
             HessianValue::Bytes(bytes) => self.bytes(bytes),
             HessianValue::List { class, items } => {
                 self.out.push(b'V');
-                self.class_name(class.as_deref());
+                self.write_class_name(class.as_deref());
                 match u8::try_from(items.len()) {
                     Ok(length) => self.out.extend_from_slice(&[b'n', length]),
                     Err(_) => self.write_tagged(b'l', saturating_i32(items.len()).to_be_bytes()),
                 }
                 for item in items {
-                    self.value(item);
+                    self.write_value(item);
                 }
                 self.out.push(b'z');
             }
             HessianValue::Map { class, entries } => {
                 self.out.push(b'M');
-                self.class_name(class.as_deref());
+                self.write_class_name(class.as_deref());
                 for (key, value) in entries {
-                    self.value(key);
-                    self.value(value);
+                    self.write_value(key);
+                    self.write_value(value);
                 }
                 self.out.push(b'z');
             }
@@ -107,16 +107,16 @@ impl HessianEncoder {
         let mut rest = text;
         while units > MAX_CHUNK_LENGTH {
             let (chunk, of_chunk) = prefix_of_units(rest, MAX_CHUNK_LENGTH);
-            self.chunk(b's', of_chunk);
+            self.write_chunk_header(b's', of_chunk);
             self.push_cesu8(chunk);
             rest = &rest[chunk.len()..];
             units -= of_chunk;
         }
-        self.chunk(b'S', units);
+        self.write_chunk_header(b'S', units);
         self.push_cesu8(rest);
     }
 
-    fn chunk(&mut self, tag: u8, length: usize) {
+    fn write_chunk_header(&mut self, tag: u8, length: usize) {
         self.write_tagged(tag, (length as u16).to_be_bytes());
     }
 
@@ -151,18 +151,18 @@ impl HessianEncoder {
         }
         let mut rest = bytes;
         while rest.len() > MAX_CHUNK_LENGTH {
-            self.chunk(b'b', MAX_CHUNK_LENGTH);
+            self.write_chunk_header(b'b', MAX_CHUNK_LENGTH);
             self.out.extend_from_slice(&rest[..MAX_CHUNK_LENGTH]);
             rest = &rest[MAX_CHUNK_LENGTH..];
         }
-        self.chunk(b'B', rest.len());
+        self.write_chunk_header(b'B', rest.len());
         self.out.extend_from_slice(rest);
     }
 
-    fn class_name(&mut self, class: Option<&str>) {
+    fn write_class_name(&mut self, class: Option<&str>) {
         if let Some(name) = class {
             let (name, units) = prefix_of_units(name, usize::from(u16::MAX));
-            self.chunk(b't', units);
+            self.write_chunk_header(b't', units);
             self.push_cesu8(name);
         }
     }
@@ -184,7 +184,7 @@ impl HessianEncoder {
         self.int(saturating_i32(number));
         // A missing field would shift all fields after it, so it is written as null.
         for i in 0..class.fields.len() {
-            self.value(fields.get(i).unwrap_or(&HessianValue::Null));
+            self.write_value(fields.get(i).unwrap_or(&HessianValue::Null));
         }
     }
 

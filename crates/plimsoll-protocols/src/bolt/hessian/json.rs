@@ -29,7 +29,7 @@ pub fn from_json(json: &Json) -> Result<HessianValue, String> {
                 class: None,
                 entries: convert_entries(object)?,
             },
-            Some(Json::String(class)) => typed_value(class, object)?,
+            Some(Json::String(class)) => convert_typed_object(class, object)?,
             Some(other) => {
                 return Err(format!(
                     "\"@type\" is {other}, expected the name of a Java class as a string"
@@ -61,7 +61,7 @@ fn convert_entries(
 
 /// Converts an object with a type: `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap",
 /// "entries": {}}` or `{"@type": "my.Class", "field": …}`.
-fn typed_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
+fn convert_typed_object(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
     let content = object.get("value");
     let whole = content.and_then(Json::as_i64);
     let (value, expected) = match class {
@@ -84,13 +84,16 @@ fn typed_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, 
             let expected = "a string of hex digits, two per byte";
             (bytes.map(HessianValue::Bytes), expected)
         }
-        _ => return composite_value(class, object),
+        _ => return convert_composite_value(class, object),
     };
     value.ok_or_else(|| format!("\"@type\" {class}: \"value\" must be {expected}"))
 }
 
 /// Converts a list, a map or an object of the given class.
-fn composite_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
+fn convert_composite_value(
+    class: &str,
+    object: &Map<String, Json>,
+) -> Result<HessianValue, String> {
     if let Some(Json::Array(items)) = object.get("items") {
         return Ok(HessianValue::List {
             class: Some(class.to_owned()),

@@ -92,7 +92,7 @@ pub(super) fn write_requested_failure(
 
 /// Appends a response that has a status only.
 pub(super) fn write_status_response(request: &BoltFrame<'_>, status: Status, out: &mut Vec<u8>) {
-    let form = request.layout.without_switches();
+    let form = request.layout.without_checksum();
     BoltFrame::status_response(form, request.id, request.codec, status).write(out);
 }
 
@@ -152,7 +152,7 @@ fn write_exception(request: &BoltFrame<'_>, status: Status, text: &str, out: &mu
         ],
     });
     BoltFrame {
-        layout: request.layout.without_switches(),
+        layout: request.layout.without_checksum(),
         kind: BoltFrameKind::Response {
             status: status.number(),
         },

@@ -24,7 +24,7 @@ use plimsoll_serving::ServeError;
 use plimsoll_serving::accepting::{self, ConnectionHandler};
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use plimsoll_serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
-use plimsoll_serving::tls_server::early::ServerStream;
+use plimsoll_serving::tls_server::early_data::ServerStream;
 
 /// The share of responses that fail with a given status (`--fail`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,7 +115,7 @@ impl ReferenceServer for BoltOptions {
         });
         Ok(Box::pin(async move {
             let handler = BoltHandler(Arc::clone(&server));
-            let accepted = accepting::accept(context.bound, handler, context.stopped);
+            let accepted = accepting::accept_and_serve(context.bound, handler, context.stopped);
             let connections = accepted.await?;
             let counters = &server.counters;
             let counted = [
@@ -200,7 +200,7 @@ fn check_failure_shares(shares: &[FailureShare]) -> Result<(), ServeError> {
     let total: f64 = shares.iter().map(|share| share.share).sum();
     let wrong = |share: &FailureShare| !(0.0..=1.0).contains(&share.share);
     if shares.iter().any(wrong) || total > 1.0 + 1e-9 {
-        return Err(ServeError::option(
+        return Err(ServeError::invalid_option(
             "fail",
             format!(
                 "the shares add up to {:.1}%: each share, and their sum, must be 0% to 100%",

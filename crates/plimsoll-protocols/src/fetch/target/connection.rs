@@ -4,11 +4,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead, append_response_head};
+use plimsoll_wire::http1::{BodyFraming, FieldStorage, RequestHead, append_response_head};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
-use plimsoll_serving::tls_server::early::ServerStream;
+use plimsoll_serving::tls_server::early_data::ServerStream;
 
 use super::FileCounters;
 use super::content::{ContentBody, ServedFolder};
@@ -104,7 +104,7 @@ where
 
 /// Parses a complete request at the beginning of `input`, and returns it with its length.
 fn parse_request(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
-    let mut space = FieldSpace::new();
+    let mut space = FieldStorage::new();
     let head = RequestHead::parse(input, MAX_HEAD_BYTES, &mut space).map_err(|_| ())?;
     let Some(head) = head else {
         return Ok(None);
@@ -137,9 +137,9 @@ async fn write_response<I: AsyncWrite + Unpin>(
     };
     let (status, mut body) = match body {
         Some(body) => (200, body),
-        None if asked.is_too_early => (425, ContentBody::generated(0)),
-        None if asked.has_wrong_method => (405, ContentBody::generated(0)),
-        None => (404, ContentBody::generated(0)),
+        None if asked.is_too_early => (425, ContentBody::new_generated(0)),
+        None if asked.has_wrong_method => (405, ContentBody::new_generated(0)),
+        None => (404, ContentBody::new_generated(0)),
     };
     let count = if status == 200 {
         &counters.served

@@ -26,7 +26,7 @@ pub(super) struct ContentBody {
 }
 
 impl ContentBody {
-    pub(super) fn generated(length: u64) -> ContentBody {
+    pub(super) fn new_generated(length: u64) -> ContentBody {
         ContentBody {
             remaining: length,
             file: None,
@@ -87,7 +87,7 @@ impl ServedFolder {
                 .parse::<u64>()
                 .ok()
                 .or_else(|| size.parse::<ByteSize>().ok().map(|size| size.0))?;
-            return Some(ContentBody::generated(bytes));
+            return Some(ContentBody::new_generated(bytes));
         }
         let name = String::from_utf8(percent_decode(path.strip_prefix('/')?.as_bytes())).ok()?;
         let inside = Path::new(&name)

@@ -21,7 +21,7 @@ use plimsoll_serving::accepting::{self, ConnectionHandler};
 use plimsoll_serving::reference::{
     ReferenceServer, ServeContext, ServerCounts, ServerFuture, ServerIdentity,
 };
-use plimsoll_serving::tls_server::early::ServerStream;
+use plimsoll_serving::tls_server::early_data::ServerStream;
 
 use content::ServedFolder;
 
@@ -60,7 +60,7 @@ impl ReferenceServer for FilesOptions {
         };
         Ok(Box::pin(async move {
             let counters = Arc::clone(&server.counters);
-            let connections = accepting::accept(bound, server, place.stopped).await?;
+            let connections = accepting::accept_and_serve(bound, server, place.stopped).await?;
             let counted = [
                 ("served", &counters.served),
                 ("refused", &counters.refused),

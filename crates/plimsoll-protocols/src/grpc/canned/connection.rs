@@ -7,8 +7,8 @@ use std::sync::Arc;
 use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
 use plimsoll_wire::http2::{
     self, ControlEvent, DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndStream, ErrorCode,
-    FrameHeader, Http2Connection, MAX_HEADER_LIST_BYTES, ReceiveWindow, ServerRole, StreamClosure,
-    StreamPayload, Violation, flags, kind, setting, write,
+    FrameHeader, Http2Connection, MAX_HEADER_LIST_BYTES, ReceiveWindow, ServerRole,
+    StreamCloseCause, StreamPayload, Violation, flags, kind, setting, write,
 };
 
 use super::{AnswerBlocks, CannedError, PreparedAnswer};
@@ -19,10 +19,10 @@ use crate::grpc::message::{MessageError, MessageReader, MessageSink};
 const MAX_STREAMS: usize = 65_536;
 
 /// A sink that accepts any message, including compressed ones.
-struct AnyMessage;
+struct AnyMessageSink;
 
-impl MessageSink for AnyMessage {
-    fn begin_compressed(&mut self) -> Result<(), MessageError> {
+impl MessageSink for AnyMessageSink {
+    fn on_compressed_start(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
 }
@@ -167,11 +167,11 @@ impl CannedConnection {
     /// Continues with held-back responses after the output was sent.
     pub fn resume_sending(&mut self, out: &mut Vec<u8>) {
         self.held_back = false;
-        self.send_blocked(out);
+        self.resume_blocked_streams(out);
     }
 
     /// Sends GOAWAY with the last request seen; accepts no more requests.
-    pub fn goaway(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
+    pub fn send_goaway(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
         self.http2.send_goaway(code, b"", out);
     }
 
@@ -210,7 +210,7 @@ impl CannedConnection {
     fn receive_frames(&mut self, bytes: &[u8], to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let mut input = bytes;
         self.http2.consume_preface(&mut input)?;
-        let mended = self.http2.take_reassembled(&mut input)?;
+        let mended = self.http2.take_reassembled_frame(&mut input)?;
         if let Some(frame) = &mended {
             http2::for_each_frame(frame, DEFAULT_MAX_FRAME_BYTES, |head, payload| {
                 self.receive_reassembled_frame(head, payload, to)
@@ -219,7 +219,7 @@ impl CannedConnection {
         let rest = http2::for_each_frame(input, DEFAULT_MAX_FRAME_BYTES, |head, payload| {
             self.receive_frame(head, payload, to)
         })?;
-        self.http2.keep_partial(rest, mended);
+        self.http2.store_partial_frame(rest, mended);
         self.http2.release_whole_window(to.out);
         Ok(())
     }
@@ -248,9 +248,9 @@ impl CannedConnection {
                 .and_then(|piece| self.receive_data(piece, to)),
             kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
                 (self.http2.process_headers(head, payload))
-                    .and_then(|piece| self.receive_block(piece, to))
+                    .and_then(|piece| self.receive_header_block(piece, to))
             }
-            _ => self.receive_control(head, payload, to),
+            _ => self.receive_control_frame(head, payload, to),
         };
         match done {
             Ok(()) => Ok(()),
@@ -259,21 +259,21 @@ impl CannedConnection {
     }
 
     #[inline(never)]
-    fn receive_control(
+    fn receive_control_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         match (self.http2).process_control_frame(head, payload, &mut self.streams, to.out)? {
-            ControlEvent::Block(block) => return self.receive_block(block.payload(), to),
+            ControlEvent::Block(block) => return self.receive_header_block(block.payload(), to),
             ControlEvent::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
                     self.client_table.set_allowed_size(size);
                 }
-                self.send_blocked(to.out);
+                self.resume_blocked_streams(to.out);
             }
-            ControlEvent::WindowGrown => self.send_blocked(to.out),
+            ControlEvent::WindowGrown => self.resume_blocked_streams(to.out),
             ControlEvent::Reset { stream, .. } => {
                 self.resets += 1;
                 let ignores = self.prepared.options.ignore_resets;
@@ -309,7 +309,7 @@ impl CannedConnection {
         if self.prepared.options.check_requests {
             return Err(violation);
         }
-        let violation = self.http2.check_scope(violation)?;
+        let violation = self.http2.check_violation_scope(violation)?;
         if self.streams.find(violation.stream).is_some() {
             self.remove_stream(violation.stream);
             self.http2
@@ -326,7 +326,7 @@ impl CannedConnection {
     }
 
     /// Handles a complete header block: the header of a request, or the trailers that end it (RFC 9113, 8.1).
-    fn receive_block(
+    fn receive_header_block(
         &mut self,
         block: StreamPayload<'_>,
         to: &mut CannedOutput<'_>,
@@ -338,7 +338,7 @@ impl CannedConnection {
             check_fields(&mut self.decoder, block.bytes, !is_new)?;
         }
         if !is_new {
-            let place = self.receiving_stream(block, "HEADERS")?;
+            let place = self.find_receiving_stream(block, "HEADERS")?;
             return match (place, block.end_stream) {
                 (Some(place), true) => self.finish_request(place, to),
                 (Some(_), false) => {
@@ -353,7 +353,7 @@ impl CannedConnection {
         }
         let open = || self.streams.0.iter().filter(|stream| !stream.reset).count();
         let is_over = (options.max_concurrent_streams).is_some_and(|most| open() >= most as usize);
-        if is_over && options.check_requests && self.http2.is_acknowledged() {
+        if is_over && options.check_requests && self.http2.are_settings_acknowledged() {
             return Err(protocol_error(format!("stream {id} is beyond the limit")));
         }
         if is_over || self.streams.0.len() >= MAX_STREAMS {
@@ -362,7 +362,7 @@ impl CannedConnection {
             return Ok(());
         }
         // Until the client has acknowledged SETTINGS, it may assume the default window.
-        let window = if self.http2.is_acknowledged() {
+        let window = if self.http2.are_settings_acknowledged() {
             options.stream_window
         } else {
             options.stream_window.max(DEFAULT_WINDOW_BYTES)
@@ -386,7 +386,7 @@ impl CannedConnection {
 
     /// Returns the index of the stream that `piece` belongs to; `None`: the piece is ignored.
     #[inline]
-    fn receiving_stream(
+    fn find_receiving_stream(
         &self,
         piece: StreamPayload<'_>,
         what: &str,
@@ -394,8 +394,8 @@ impl CannedConnection {
         let place = self.streams.find(piece.stream);
         let closed = match place.map(|place| self.streams.0[place].phase) {
             Some(StreamPhase::Receiving) => return Ok(place),
-            Some(_) => StreamClosure::EndedByPeer,
-            None => StreamClosure::Forgotten,
+            Some(_) => StreamCloseCause::EndedByPeer,
+            None => StreamCloseCause::Forgotten,
         };
         self.http2.check_closed_stream(piece.stream, what, closed)?;
         Ok(None)
@@ -406,7 +406,7 @@ impl CannedConnection {
         piece: StreamPayload<'_>,
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
-        let Some(place) = self.receiving_stream(piece, "DATA")? else {
+        let Some(place) = self.find_receiving_stream(piece, "DATA")? else {
             return Ok(());
         };
         let options = &self.prepared.options;
@@ -414,7 +414,7 @@ impl CannedConnection {
         stream.receive_window.receive(stream.id, piece.length)?;
         if options.check_requests {
             let read = if options.streams {
-                (stream.message).read_into(&mut AnyMessage, piece.bytes, u32::MAX)
+                (stream.message).read_into(&mut AnyMessageSink, piece.bytes, u32::MAX)
             } else {
                 stream.message.read(piece.bytes, u32::MAX)
             };
@@ -432,8 +432,8 @@ impl CannedConnection {
     fn finish_request(&mut self, place: usize, to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let stream = &mut self.streams.0[place];
-        let wrong = !options.streams && stream.message.complete_messages() != 1;
-        if options.check_requests && (wrong || stream.message.is_inside()) {
+        let wrong = !options.streams && stream.message.complete_message_count() != 1;
+        if options.check_requests && (wrong || stream.message.is_mid_message()) {
             return Err(protocol_error(format!(
                 "stream {} does not carry exactly one complete message",
                 stream.id
@@ -453,7 +453,7 @@ impl CannedConnection {
             self.send_answer(place, to.out);
         }
         if goaway {
-            self.goaway(ErrorCode::NO_ERROR, to.out);
+            self.send_goaway(ErrorCode::NO_ERROR, to.out);
         }
         Ok(())
     }
@@ -463,9 +463,9 @@ impl CannedConnection {
         let prepared = &*self.prepared;
         let stream = &mut self.streams.0[place];
         let length = prepared.body.len();
-        let fits = length <= sendable_bytes(&self.http2, stream)
+        let fits = length <= sendable_byte_count(&self.http2, stream)
             && out.len() < prepared.options.max_unsent_bytes;
-        if !fits || !self.client_table.is_steady() {
+        if !fits || !self.client_table.can_send_steady_block() {
             return self.send_answer_slow_path(place, fits, out);
         }
         self.http2.count_sent_data(length as u32);
@@ -522,7 +522,7 @@ impl CannedConnection {
         self.streams.0.remove(place);
     }
 
-    fn send_blocked(&mut self, out: &mut Vec<u8>) {
+    fn resume_blocked_streams(&mut self, out: &mut Vec<u8>) {
         if self.blocked == 0 {
             return;
         }
@@ -548,7 +548,7 @@ impl CannedConnection {
 
 /// Returns the bytes that may be sent on a stream.
 #[inline]
-fn sendable_bytes(http2: &Http2Connection<ServerRole>, stream: &CannedStream) -> usize {
+fn sendable_byte_count(http2: &Http2Connection<ServerRole>, stream: &CannedStream) -> usize {
     http2.send_window().min(stream.send_window.max(0) as u32) as usize
 }
 
@@ -565,7 +565,7 @@ fn send_message(
         if out.len() >= prepared.options.max_unsent_bytes {
             return false;
         }
-        let most = sendable_bytes(http2, stream).min(DEFAULT_MAX_FRAME_BYTES as usize);
+        let most = sendable_byte_count(http2, stream).min(DEFAULT_MAX_FRAME_BYTES as usize);
         let length = stream.unsent.min(most);
         if length == 0 {
             return false;

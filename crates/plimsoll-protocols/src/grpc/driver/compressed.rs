@@ -9,7 +9,7 @@ use plimsoll_wire::http2::StreamPayload;
 use super::{GrpcDriver, GrpcStream};
 use crate::grpc::decompression::StreamUnpackers;
 use crate::grpc::head::{FailureTexts, GrpcHeaders, MessageEncoding};
-use crate::grpc::unary::ResponseAction;
+use crate::grpc::response_state::ResponseAction;
 use crate::grpc::{MessageCompression, MessageShapes};
 
 /// Stores the encoding that the header of an open stream's response declares.

@@ -136,7 +136,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(file) = line.value("config").map(str::to_owned) {
         let words = config_words(&file)?;
         let parsed = TOOL.parse(&words);
-        line.put_before(
+        line.prepend_line(
             parsed.map_err(|_| format!("--config: {file} has a key that is not known"))?,
         );
     }
@@ -144,7 +144,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));
     add_data(line)?;
     add_descriptions(line);
-    line.add_workers_of("cpus", line.number("connections", 1));
+    line.add_workers_from_flag("cpus", line.number("connections", 1));
     let clients = line.number("c", 50);
     let schedule = line.value("load-schedule").map(str::to_owned);
     let (rate, problem) = match schedule.as_deref() {
@@ -209,24 +209,24 @@ const TEMPLATE_FIELDS: [(&str, &str); 9] = [
 ];
 
 /// Replaces the fields of a ghz template with Plimsoll's.
-fn with_our_fields(line: &mut LineBuilder, flag: &str, text: &str) -> String {
+fn translate_template_fields(line: &mut LineBuilder, flag: &str, text: &str) -> String {
     let tight = text.replace("{{ ", "{{").replace(" }}", "}}");
     let replaced = TEMPLATE_FIELDS
         .iter()
         .fold(tight, |text, (theirs, ours)| text.replace(theirs, ours));
     if replaced.contains("{{randomInt ") {
-        line.add_missing(flag, "{{random LOW HIGH}} includes HIGH, unlike randomInt");
+        line.add_unsupported(flag, "{{random LOW HIGH}} includes HIGH, unlike randomInt");
         return replaced.replace("{{randomInt ", "{{random ");
     }
     if let Some((before, after)) = replaced.split_once("{{randomString")
         && let Some((_, after)) = after.split_once("}}")
     {
-        line.add_missing(flag, "no texts of random letters: {{uuid}} is as random");
+        line.add_unsupported(flag, "no texts of random letters: {{uuid}} is as random");
         return format!("{before}{{{{uuid}}}}{after}");
     }
     let functions = ["{{.", "{{range", "{{if", "{{printf"];
     if functions.iter().any(|begin| replaced.contains(begin)) {
-        line.add_missing(
+        line.add_unsupported(
             flag,
             "fields are {{seq}}, {{uuid}}, {{client}}, {{now}} and {{random 1 100}}",
         );
@@ -267,14 +267,14 @@ fn config_words(file: &str) -> Result<Vec<String>, String> {
 
 fn add_data(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(data) = line.value("d").map(str::to_owned) {
-        let data = with_our_fields(line, "-d", &data);
+        let data = translate_template_fields(line, "-d", &data);
         line.add("-d", if data == "@" { "@-".to_owned() } else { data });
     }
     if let Some(metadata) = line.value("m").map(str::to_owned) {
         let read = serde_json::from_str::<BTreeMap<String, String>>(&metadata);
         let read = read.map_err(|_| format!("-m: `{metadata}` is not a JSON object of strings"))?;
         for (name, value) in read {
-            let value = with_our_fields(line, "-m", &value);
+            let value = translate_template_fields(line, "-m", &value);
             line.add_field("--metadata", &name, &value);
         }
     }
@@ -287,7 +287,7 @@ fn add_output(line: &mut LineBuilder) {
         ("html", file) => line.add("--html", file.unwrap_or_else(|| "-".to_owned())),
         ("json" | "pretty", None) => line.add_switch("--json"),
         ("summary" | "", None) => {}
-        _ => line.add_missing(
+        _ => line.add_unsupported(
             "-O",
             "--json, --html FILE and `plimsoll report --export` write results",
         ),

@@ -90,7 +90,7 @@ pub(super) static TOOL: LineTool = LineTool {
 
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if line.value("format").is_some_and(|format| format != "json") {
-        line.add_missing("-format", "messages are written as JSON");
+        line.add_unsupported("-format", "messages are written as JSON");
     }
     add_descriptions(line);
     let words = line.words.clone();

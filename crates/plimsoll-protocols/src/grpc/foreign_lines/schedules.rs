@@ -18,10 +18,10 @@ pub(super) fn add_rate_steps(line: &mut LineBuilder, kind: &str) -> Result<(), S
     let start = number(line, "load-start")?.unwrap_or(1.0);
     let step = number(line, "load-step")?.unwrap_or(1.0);
     let end = number(line, "load-end")?;
-    let most = line.value("load-max-duration").and_then(seconds_of);
+    let most = line.value("load-max-duration").and_then(parse_seconds);
     let calls = line.number("n", 200) as f64;
-    let limit = line.value("z").and_then(seconds_of);
-    let each = line.value("load-step-duration").and_then(seconds_of);
+    let limit = line.value("z").and_then(parse_seconds);
+    let each = line.value("load-step-duration").and_then(parse_seconds);
     let end = match (end, most.or(limit)) {
         (Some(end), _) => end,
         (None, Some(time)) if kind == "line" => start + step * time,
@@ -104,7 +104,7 @@ fn build_staircase(start: f64, step: f64, end: f64, each: f64) -> Result<Vec<Rat
 }
 
 /// Converts a duration with a single unit (`5s`) to seconds; returns `None` for any other text.
-fn seconds_of(time: &str) -> Option<f64> {
+fn parse_seconds(time: &str) -> Option<f64> {
     let at = time.find(|c: char| c.is_ascii_alphabetic())?;
     let number: f64 = time[..at].parse().ok()?;
     let unit = match &time[at..] {

@@ -10,7 +10,7 @@ use crate::grpc::request::GrpcRequest;
 use crate::grpc::section::GrpcSpec;
 use crate::interface::protocol_module::PrepareError;
 use crate::journey::{
-    LinkSecurity, StepCall, StepContext, StepScope, StepSection, TakeRule, TakeSource,
+    CaptureRule, CaptureSource, ConnectionSecurity, StepCall, StepContext, StepScope, StepSection,
 };
 
 impl StepSection for GrpcSpec {
@@ -30,25 +30,25 @@ impl StepSection for GrpcSpec {
         resolve_step_call(problems, spec, self, scope, surroundings)
     }
 
-    fn used_names(call: &GrpcCall) -> Vec<usize> {
+    fn used_name_indices(call: &GrpcCall) -> Vec<usize> {
         let metadata = call.varying_metadata.iter().flat_map(|all| &all.fields);
-        let metadata = metadata.flat_map(|field| Template::taken_indices(&field.template));
+        let metadata = metadata.flat_map(|field| Template::captured_indices(&field.template));
         let messages = call.varying.iter().flat_map(|all| &all.messages);
-        let messages = messages.flat_map(|message| message.taken_indices());
+        let messages = messages.flat_map(|message| message.captured_indices());
         metadata.chain(messages).map(usize::from).collect()
     }
 
     /// Checks the paths into the response, and converts their field names to those in the response's JSON.
-    fn adapt_take(call: &GrpcCall, take: &mut TakeRule) -> Result<(), String> {
+    fn adapt_capture_rule(call: &GrpcCall, take: &mut CaptureRule) -> Result<(), String> {
         match &mut take.source {
-            TakeSource::Pointer(tokens) => {
+            CaptureSource::Pointer(tokens) => {
                 if let Some(schema) = &call.answer_schema {
                     *tokens = schema.resolve_path(tokens)?;
                 }
                 Ok(())
             }
-            TakeSource::Cookie(_) => Err("gRPC has no cookies: use metadata".to_owned()),
-            TakeSource::Path(_) | TakeSource::Header(..) | TakeSource::Regex(_) => Ok(()),
+            CaptureSource::Cookie(_) => Err("gRPC has no cookies: use metadata".to_owned()),
+            CaptureSource::Path(_) | CaptureSource::Header(..) | CaptureSource::Regex(_) => Ok(()),
         }
     }
 
@@ -59,7 +59,7 @@ impl StepSection for GrpcSpec {
         let request = GrpcRequest {
             call,
             authority: context.authority,
-            secure: context.security == LinkSecurity::Tls,
+            secure: context.security == ConnectionSecurity::Tls,
             deadline: context.deadline,
         };
         Ok(Box::new(GrpcProtocol::for_step(&request, context.capture)?))

@@ -1,7 +1,9 @@
 //! Checks the keys of `[call.grpc]` that do not depend on the method.
 
 use plimsoll_model::formats::units::{ByteSize, Period};
-use plimsoll_model::spec::{CallSection, Problems, ResolveContext, Spec, is_printable, is_visible};
+use plimsoll_model::spec::{
+    CallSection, Problems, ResolveContext, Spec, is_valid_field_value, is_visible_ascii,
+};
 
 use crate::grpc::binary_messages::read_binary_messages;
 use crate::grpc::call::{MessageCompression, PlanMessages};
@@ -10,7 +12,7 @@ use crate::http2::resolve_max_head;
 use crate::shared::alternatives::report_conflict;
 
 /// The default maximum size of a message, the same as in other gRPC clients.
-const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
+const DEFAULT_MAX_MESSAGE_SIZE: ByteSize = ByteSize(4 << 20);
 
 /// The limits of messages and metadata, and the compression of messages.
 pub(super) struct MessageLimits {
@@ -53,7 +55,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
 /// Checks the keys of a call that depend neither on its method nor on rows.
 pub(super) fn check_keys(problems: &mut Problems, call: &GrpcSpec) -> MessageLimits {
     check_one_description(problems, call);
-    let max_message = call.max_message.unwrap_or(DEFAULT_MAX_MESSAGE).0;
+    let max_message = call.max_message.unwrap_or(DEFAULT_MAX_MESSAGE_SIZE).0;
     let max_message = if (1..=1 << 31).contains(&max_message) {
         max_message as usize
     } else {
@@ -69,7 +71,7 @@ pub(super) fn check_keys(problems: &mut Problems, call: &GrpcSpec) -> MessageLim
     problems.reject_template_fields("call.grpc.authority", call.authority.as_deref());
     problems.reject_template_fields("call.grpc.user_agent", call.user_agent.as_deref());
     if let Some(authority) = &call.authority
-        && !is_visible(authority)
+        && !is_visible_ascii(authority)
     {
         problems.add(
             "call.grpc.authority",
@@ -77,7 +79,7 @@ pub(super) fn check_keys(problems: &mut Problems, call: &GrpcSpec) -> MessageLim
         );
     }
     if let Some(agent) = &call.user_agent
-        && !is_printable(agent)
+        && !is_valid_field_value(agent)
     {
         problems.add(
             "call.grpc.user_agent",
@@ -128,6 +130,6 @@ pub(super) fn read_message(
     }
     match &call.message_binary {
         Some(spec) => read_binary_messages(problems, spec, surroundings).map(PlanMessages::Binary),
-        None => Some(PlanMessages::Nothing),
+        None => Some(PlanMessages::EmptyMessage),
     }
 }

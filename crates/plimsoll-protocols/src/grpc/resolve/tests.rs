@@ -6,7 +6,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::spec::{plan_secrets, read, resolve, set_spans};
 
 use super::*;
-use crate::registry::register;
+use crate::registry::register_protocols;
 
 struct TestContext;
 
@@ -43,7 +43,7 @@ const ECHO: &str = "grpc.examples.echo.Echo";
 const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
 
 fn resolved(text: &str) -> Result<Plan, Vec<Problem>> {
-    register();
+    register_protocols();
     resolve(&read(text).expect("readable"), &TestContext)
 }
 

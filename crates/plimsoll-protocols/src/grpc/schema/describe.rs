@@ -8,13 +8,13 @@ use prost_reflect::{
     SerializeOptions,
 };
 
-use super::editions::is_missing_zero;
-use super::error::format_nearest;
+use super::editions::is_zero_placeholder;
+use super::error::format_similar_names;
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
 
 impl Schema {
     /// Returns one line for each method: its path, kind, request and response.
-    pub fn list(&self) -> String {
+    pub fn list_methods(&self) -> String {
         let mut text = String::new();
         for method in self.methods() {
             write_method(&mut text, &method);
@@ -62,7 +62,7 @@ impl Schema {
             return Err(SchemaError::new(format_args!(
                 "{bare:?} is neither a service, a method, a message nor an enum of {}{}",
                 self.source,
-                format_nearest(&similar_names(bare, names.iter()))
+                format_similar_names(&similar_names(bare, names.iter()))
             )));
         }
         write_types(&mut text, queue);
@@ -140,7 +140,7 @@ fn write_message(text: &mut String, message: &MessageDescriptor) {
 
 fn write_enum(text: &mut String, found: &EnumDescriptor) {
     let _ = writeln!(text, "enum {} {{", found.full_name());
-    for value in found.values().filter(|value| !is_missing_zero(value)) {
+    for value in found.values().filter(|value| !is_zero_placeholder(value)) {
         let _ = writeln!(text, "  {} = {};", value.name(), value.number());
     }
     text.push_str("}\n");

@@ -41,7 +41,7 @@ const EDITION_2023: i32 = 1000;
 const EDITION_2024: i32 = 1001;
 /// The suffix of the placeholder value that is added to an enum without 0: proto3 requires that the first value is 0,
 /// but a closed enum in a file with an edition need not have it.
-const MISSING_ZERO_SUFFIX: &str = "__has_no_zero";
+const ZERO_PLACEHOLDER_SUFFIX: &str = "__has_no_zero";
 
 /// Numbers of `FeatureSet.FieldPresence`.
 mod presence {
@@ -80,7 +80,7 @@ impl ResolvedFeatures {
     };
 
     /// Returns these features, overridden by the features that an element of the file sets.
-    fn overridden_by(self, part: &DynamicMessage) -> ResolvedFeatures {
+    fn with_overrides(self, part: &DynamicMessage) -> ResolvedFeatures {
         let Some(set) = explicit_features(part) else {
             return self;
         };
@@ -191,7 +191,7 @@ pub(super) fn translate(
     declared: &DynamicMessage,
     apart: &mut UnsupportedFeatures,
 ) {
-    let resolved = ResolvedFeatures::EDITION_DEFAULTS.overridden_by(declared);
+    let resolved = ResolvedFeatures::EDITION_DEFAULTS.with_overrides(declared);
     let scope = file.package().to_owned();
     for (message, declared) in
         (file.message_type.iter_mut()).zip(repeated_messages(declared, "message_type"))
@@ -212,7 +212,7 @@ pub(super) fn translate(
     {
         translate_field(
             field,
-            resolved.overridden_by(declared),
+            resolved.with_overrides(declared),
             FieldContext::Extension,
         );
     }
@@ -238,7 +238,7 @@ fn translate_message(
     scope: &str,
     apart: &mut UnsupportedFeatures,
 ) {
-    let resolved = inherited.overridden_by(declared);
+    let resolved = inherited.with_overrides(declared);
     let scope = qualify_name(scope, message.name());
     let is_entry = is_map_entry(message);
     let maps: BTreeSet<String> = message
@@ -248,7 +248,7 @@ fn translate_message(
         .map(|nested| nested.name().to_owned())
         .collect();
     let oneofs =
-        repeated_messages(declared, "oneof_decl").map(|oneof| resolved.overridden_by(oneof));
+        repeated_messages(declared, "oneof_decl").map(|oneof| resolved.with_overrides(oneof));
     let oneofs: Vec<ResolvedFeatures> = oneofs.collect();
     for (field, declared) in message
         .field
@@ -263,7 +263,7 @@ fn translate_message(
             Label::Repeated if maps.contains(kind) => FieldContext::Map,
             _ => FieldContext::Message,
         };
-        let features = around.overridden_by(declared);
+        let features = around.with_overrides(declared);
         if features.text == NO_UTF8_CHECK && matches!(field.r#type(), Type::String) {
             apart
                 .unverified_strings
@@ -278,7 +278,7 @@ fn translate_message(
     {
         translate_field(
             field,
-            resolved.overridden_by(declared),
+            resolved.with_overrides(declared),
             FieldContext::Extension,
         );
     }
@@ -341,7 +341,7 @@ fn translate_enum(
     scope: &str,
     apart: &mut UnsupportedFeatures,
 ) {
-    if inherited.overridden_by(declared).enums != CLOSED_ENUM {
+    if inherited.with_overrides(declared).enums != CLOSED_ENUM {
         return;
     }
     apart.closed_enums.insert(qualify_name(scope, found.name()));
@@ -349,7 +349,7 @@ fn translate_enum(
     let zero = match zero {
         Some(at) => found.value.remove(at),
         None => EnumValueDescriptorProto {
-            name: Some(format!("{}{MISSING_ZERO_SUFFIX}", found.name())),
+            name: Some(format!("{}{ZERO_PLACEHOLDER_SUFFIX}", found.name())),
             number: Some(0),
             options: None,
         },
@@ -358,9 +358,9 @@ fn translate_enum(
 }
 
 /// Returns true if an enum's value is the placeholder that was added for a missing 0.
-pub(super) fn is_missing_zero(value: &EnumValueDescriptor) -> bool {
+pub(super) fn is_zero_placeholder(value: &EnumValueDescriptor) -> bool {
     let (name, of) = (value.name(), value.parent_enum());
-    value.number() == 0 && name.strip_suffix(MISSING_ZERO_SUFFIX) == Some(of.name())
+    value.number() == 0 && name.strip_suffix(ZERO_PLACEHOLDER_SUFFIX) == Some(of.name())
 }
 
 /// Returns the full name of `name` in `scope`.

@@ -28,7 +28,7 @@ impl SchemaError {
     }
 }
 
-pub(super) fn format_nearest(names: &[String]) -> String {
+pub(super) fn format_similar_names(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
@@ -36,10 +36,10 @@ pub(super) fn format_nearest(names: &[String]) -> String {
     }
 }
 
-pub(super) fn suggestion_or_fields(near: &[String], fields: &str) -> String {
+pub(super) fn format_suggestion_or_fields(near: &[String], fields: &str) -> String {
     match near {
         [] => format!("; its fields are {fields}"),
-        near => format_nearest(near),
+        near => format_similar_names(near),
     }
 }
 

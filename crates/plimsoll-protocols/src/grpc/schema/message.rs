@@ -10,8 +10,8 @@ use prost_reflect::{
 use serde_json::Value;
 
 use super::describe::{find_field, type_name};
-use super::editions::is_missing_zero;
-use super::error::suggestion_or_fields;
+use super::editions::is_zero_placeholder;
+use super::error::format_suggestion_or_fields;
 use super::type_hint::{describe_kind, expected_type_hint, list_fields};
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
 use crate::grpc::BinaryMessage;
@@ -45,12 +45,13 @@ impl Schema {
         message: &MessageDescriptor,
         value: &Value,
     ) -> Result<DynamicMessage, SchemaError> {
-        self.check_names(message, value)?;
+        self.check_keys_and_enums(message, value)?;
         let mut track = serde_path_to_error::Track::new();
         let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
         DynamicMessage::deserialize(message.clone(), deserializer).map_err(|e| {
             let path = track.path();
-            // The decoder's error needs no hint if it concerns a whole object.
+            // An error about the object as a whole, and not about one of its fields, needs no hint at the expected
+            // type.
             let is_known = path.iter().len() > 0 || !value.is_object();
             let right = if is_known {
                 expected_type_hint(message, &path)
@@ -111,12 +112,12 @@ impl Schema {
 impl Schema {
     /// Checks all object keys, and the values of closed enums. The decoder checks all other values, with clear
     /// errors.
-    pub(super) fn check_names(
+    pub(super) fn check_keys_and_enums(
         &self,
         top: &MessageDescriptor,
         value: &Value,
     ) -> Result<(), SchemaError> {
-        let check = NameCheck {
+        let check = KeyAndEnumCheck {
             top,
             closed: &self.unsupported.closed_enums,
         };
@@ -125,12 +126,12 @@ impl Schema {
 }
 
 /// A check of object keys and enum values in JSON, before the JSON is decoded.
-struct NameCheck<'a> {
+struct KeyAndEnumCheck<'a> {
     top: &'a MessageDescriptor,
     closed: &'a BTreeSet<String>,
 }
 
-impl NameCheck<'_> {
+impl KeyAndEnumCheck<'_> {
     fn check_message(
         &self,
         message: &MessageDescriptor,
@@ -160,7 +161,10 @@ impl NameCheck<'_> {
                 return Err(SchemaError::new(format_args!(
                     "message of {}: no field {inner:?}{}",
                     self.top.full_name(),
-                    suggestion_or_fields(&similar_names(key, names.iter()), &list_fields(message))
+                    format_suggestion_or_fields(
+                        &similar_names(key, names.iter()),
+                        &list_fields(message)
+                    )
                 )));
             };
             self.check_field(&field, value, &inner)?;
@@ -202,7 +206,7 @@ impl NameCheck<'_> {
                     // The decoder rejects any other value.
                     _ => return Ok(()),
                 };
-                if named.is_some_and(|value| !is_missing_zero(&value)) {
+                if named.is_some_and(|value| !is_zero_placeholder(&value)) {
                     return Ok(());
                 }
                 let name = found.full_name();

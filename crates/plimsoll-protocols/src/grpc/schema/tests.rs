@@ -147,7 +147,7 @@ fn streaming_kinds_are_listed() {
         ]
     );
     assert_eq!(
-        schema.list(),
+        schema.list_methods(),
         "shop.v1.Shop/Buy (unary): shop.v1.Basket -> shop.v1.Receipt\n\
          shop.v1.Shop/Watch (server streaming): shop.v1.Basket -> shop.v1.Receipt\n\
          shop.v1.Shop/Fill (client streaming): shop.v1.Basket -> shop.v1.Receipt\n\
@@ -362,7 +362,11 @@ fn proto_error_names_file_and_line() {
     assert_eq!(error, "no proto file given");
 
     let schema = protos.schema("service.proto").unwrap();
-    assert!(schema.list().contains("no services"), "{}", schema.list());
+    assert!(
+        schema.list_methods().contains("no services"),
+        "{}",
+        schema.list_methods()
+    );
     assert!(schema.method("a.B/C").is_err());
 }
 
@@ -435,7 +439,10 @@ fn methods_and_messages_can_be_described() {
     }
     // A recursive message is described once.
     assert_eq!(text.matches("message shop.v1.Item {").count(), 1);
-    assert_eq!(schema.describe("shop.v1.Shop").unwrap(), schema.list());
+    assert_eq!(
+        schema.describe("shop.v1.Shop").unwrap(),
+        schema.list_methods()
+    );
     assert!(
         schema
             .describe("shop.v1.Colour")
@@ -460,7 +467,7 @@ impl Dice {
 
 /// Calls every function of a schema of unknown origin.
 fn exercise(schema: &Schema) {
-    schema.list();
+    schema.list_methods();
     for name in schema.pool.all_messages() {
         schema.describe(name.full_name()).unwrap();
     }

@@ -4,7 +4,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_path_to_error::{Path, Segment};
 
 use super::describe::{find_field, type_name};
-use super::editions::is_missing_zero;
+use super::editions::is_zero_placeholder;
 
 /// The maximum number of listed fields or values.
 const MAX_LISTED_NAMES: usize = 12;
@@ -78,7 +78,7 @@ pub(super) fn describe_kind(kind: &Kind) -> String {
             _ => format!("a JSON object with {}", list_fields(message)),
         },
         Kind::Enum(values) => {
-            let own = values.values().filter(|value| !is_missing_zero(value));
+            let own = values.values().filter(|value| !is_zero_placeholder(value));
             let names: Vec<String> = own.map(|v| format!("\"{}\"", v.name())).collect();
             format!("one of {}, or its number", join_limited(names.into_iter()))
         }

@@ -4,18 +4,18 @@
 //! prost-reflect encodes constant fields one by one. Only elements that contain a template are encoded here, in the
 //! order of field numbers, as prost-reflect does.
 
-mod captured;
+mod captured_fields;
 mod filler;
 mod list;
 mod scalar;
-mod tree;
-mod well_known;
+mod template_tree;
+mod well_known_types;
 
 use std::sync::Arc;
 
 use plimsoll_model::rows::template::{
-    FieldScope, MessageRenderer, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields,
-    quote_bare_fields,
+    FieldScope, MessageRenderer, RenderContext, RowColumn, RowOrder, Rows, VariationSettings,
+    has_fields, quote_unquoted_fields,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost::encoding::{decode_key, decode_varint};
@@ -25,11 +25,11 @@ use serde_json::{Map, Value};
 use super::describe::find_field;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
-use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
+use crate::grpc::patched_message::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
 use filler::{TemplateFiller, row_to_json, text_to_json};
 use scalar::{scalar_node, wire_type, wire_types};
-use tree::{TemplateTree, join_path, parse_tree};
-use well_known::is_current_time;
+use template_tree::{TemplateTree, join_path, parse_tree};
+use well_known_types::is_current_time;
 
 /// The requests of a call.
 #[derive(Clone, Debug)]
@@ -57,12 +57,12 @@ impl Schema {
         let scope = scope.into();
         let varies = has_fields(json);
         let quoted = if varies {
-            quote_bare_fields(json)
+            quote_unquoted_fields(json)
         } else {
             json.to_owned()
         };
         let texts = split_messages(method, &quoted).unwrap_or_else(|| vec![quoted]);
-        let in_turn = texts.len() != 1 && !method.kind().client_streams();
+        let in_turn = texts.len() != 1 && !method.kind().is_client_streaming();
         if in_turn && texts.is_empty() {
             return Err(value_error(
                 &method.descriptor.input(),
@@ -75,7 +75,7 @@ impl Schema {
             varying: Vec::new(),
         };
         let count = scope.rows.map_or(0, Rows::count);
-        let first = Variation::new(1, 1, count, RowOrder::RoundRobin);
+        let first = VariationSettings::new(1, 1, count, RowOrder::RoundRobin);
         let mut slots = 0;
         for (i, text) in texts.iter().enumerate() {
             let encoded = self.encode_one(method, text, &mut slots, scope, &first);
@@ -113,7 +113,7 @@ impl Schema {
         }
         let mut messages: Vec<_> = given.iter().map(|message| message.bytes.clone()).collect();
         let mut varying: Vec<Arc<dyn MessageRenderer>> = Vec::new();
-        if messages.len() > 1 && !method.kind().client_streams() {
+        if messages.len() > 1 && !method.kind().is_client_streaming() {
             let each = messages.iter().map(|bytes| {
                 let patched = PatchedMessage::new(vec![PatchNode::Bytes(bytes.clone().into())]);
                 Arc::new(patched) as Arc<dyn MessageRenderer>
@@ -132,7 +132,7 @@ impl Schema {
         json: &str,
         slots: &mut u32,
         scope: FieldScope<'_>,
-        first: &Variation,
+        first: &VariationSettings,
     ) -> Result<(Vec<u8>, PatchedMessage), SchemaError> {
         if !has_fields(json) {
             let bytes = self.encode(method, json)?;
@@ -142,9 +142,9 @@ impl Schema {
         let message = TemplateMessage::parse(self, method, json, slots, scope)?;
         let sample = message.fill(&first.render_context(0, 0, 0));
         // The order determines which error is reported first: field names, then templates, then values.
-        self.check_names(&message.message, &sample)?;
+        self.check_keys_and_enums(&message.message, &sample)?;
         let patched = message.to_patched()?;
-        if !patched.taken_indices().is_empty() {
+        if !patched.captured_indices().is_empty() {
             return Ok((Vec::new(), patched));
         }
         Ok((self.encode(method, &sample.to_string())?, patched))
@@ -181,17 +181,17 @@ impl MessageRenderer for RoundRobinMessages {
         sizes.max().unwrap_or(0)
     }
 
-    fn taken_indices(&self) -> Vec<u16> {
+    fn captured_indices(&self) -> Vec<u16> {
         self.0
             .iter()
-            .flat_map(|message| message.taken_indices())
+            .flat_map(|message| message.captured_indices())
             .collect()
     }
 
-    fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
+    fn check_captured_values(&self, moment: &RenderContext<'_>) -> Result<(), String> {
         self.0
             .iter()
-            .try_for_each(|message| message.check_taken(moment))
+            .try_for_each(|message| message.check_captured_values(moment))
     }
 }
 
@@ -234,7 +234,7 @@ impl<'a> TemplateMessage<'a> {
 
     /// Returns the JSON, with templates replaced by the values of `moment`.
     fn fill(&self, moment: &RenderContext<'_>) -> Value {
-        TemplateFiller { moment }.message(&self.message, &self.tree)
+        TemplateFiller { moment }.fill_message(&self.message, &self.tree)
     }
 
     fn to_patched(&self) -> Result<PatchedMessage, SchemaError> {
@@ -252,7 +252,7 @@ impl<'a> TemplateMessage<'a> {
                 if let Some(column) = tree.column() {
                     let whole = |text: &str| row_to_json(&self.message, text);
                     let encode = |value: Value| self.schema.encode(self.method, &value.to_string());
-                    let rows = self.encode_rows(column, "", whole, encode)?;
+                    let rows = self.row_column_node(column, "", whole, encode)?;
                     return Ok(PatchedMessage::new(vec![rows]));
                 }
                 if let Some(index) = tree.captured_index() {
@@ -302,7 +302,8 @@ impl<'a> TemplateMessage<'a> {
         let message = field.parent_message();
         if let Some(column) = tree.column() {
             let encode = |value| self.encode_field(message, field.json_name(), value, path);
-            let rows = self.encode_rows(column, path, |text| text_to_json(field, text), encode)?;
+            let rows =
+                self.row_column_node(column, path, |text| text_to_json(field, text), encode)?;
             return Ok(vec![rows]);
         }
         let is_text = field.kind() == Kind::String && !field.is_list() && !field.is_map();
@@ -313,7 +314,7 @@ impl<'a> TemplateMessage<'a> {
         let pair =
             |entry: &MessageDescriptor, key: TemplateTree, value: &TemplateTree, path: &str| {
                 let pair = [("key".to_owned(), key), ("value".to_owned(), value.clone())];
-                Ok(PatchNode::nested(
+                Ok(PatchNode::new_nested(
                     tag,
                     self.message_nodes(entry, &pair, path)?,
                 ))
@@ -340,7 +341,7 @@ impl<'a> TemplateMessage<'a> {
                 pairs.collect()
             }
             (_, TemplateTree::List(items)) if field.is_list() => {
-                self.list_nodes(field, items, path)
+                self.repeated_field_nodes(field, items, path)
             }
             _ if field.is_list() || field.is_map() => Err(self.error_at(
                 path,
@@ -373,7 +374,7 @@ impl<'a> TemplateMessage<'a> {
                 }
                 let mut inner = self.content_nodes(&message, tree, path)?;
                 if !field.is_group() {
-                    return Ok(vec![PatchNode::nested(tag, inner)]);
+                    return Ok(vec![PatchNode::new_nested(tag, inner)]);
                 }
                 let end = FieldTag::new(field.number(), wire_types::GROUP_END);
                 inner.insert(0, PatchNode::Bytes(tag.bytes().into()));
@@ -398,7 +399,7 @@ impl<'a> TemplateMessage<'a> {
     }
 
     /// Returns the node of a field whose value comes from a column of the rows; `encode` encodes the value of each row.
-    fn encode_rows(
+    fn row_column_node(
         &self,
         column: &RowColumn,
         path: &str,
@@ -465,7 +466,7 @@ fn value_error(message: &MessageDescriptor, path: &str, problem: &str) -> Schema
 }
 
 /// Returns a field's bytes without its tag and length.
-fn without_tag_and_length(mut bytes: &[u8]) -> Vec<u8> {
+fn strip_tag_and_length(mut bytes: &[u8]) -> Vec<u8> {
     let _tag = decode_varint(&mut bytes);
     let _length = decode_varint(&mut bytes);
     bytes.to_vec()

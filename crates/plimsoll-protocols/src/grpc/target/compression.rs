@@ -20,7 +20,7 @@ impl ResponseCompression {
     }
 
     /// Builds a response with this message, compressed if the request was.
-    pub(super) fn answer<T>(self, message: T) -> Response<T> {
+    pub(super) fn build_response<T>(self, message: T) -> Response<T> {
         let mut response = Response::new(message);
         if self == ResponseCompression::Plain {
             response.disable_compression();

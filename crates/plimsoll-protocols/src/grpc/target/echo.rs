@@ -63,13 +63,13 @@ impl ReferenceServer for EchoOptions {
 
     fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         if MetadataValue::try_from(&self.location).is_err() {
-            return Err(ServeError::option(
+            return Err(ServeError::invalid_option(
                 "location",
                 "not a metadata value: use printable ASCII",
             ));
         }
         if self.pace.0 > MAX_DELAY {
-            return Err(ServeError::option(
+            return Err(ServeError::invalid_option(
                 "pace",
                 format!("{:?} is too long; at most {MAX_DELAY:?}", self.pace.0),
             ));

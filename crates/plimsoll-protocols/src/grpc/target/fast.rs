@@ -53,7 +53,7 @@ impl ReferenceServer for FastOptions {
                 vec![0; (size - PREFIX_BYTES) as usize]
             }
             Some(ByteSize(size)) => {
-                return Err(ServeError::option(
+                return Err(ServeError::invalid_option(
                     "answer-size",
                     format!(
                         "is {size} bytes, and must be between {PREFIX_BYTES} and {MAX_UNSENT_BYTES}"
@@ -120,7 +120,7 @@ impl LoopService for FastService {
         received.map_err(|e| e.to_string())
     }
 
-    fn produce_more(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) -> bool {
+    fn append_next_part(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) -> bool {
         let is_held_back = connection.is_held_back();
         if is_held_back {
             connection.resume_sending(out);
@@ -129,7 +129,7 @@ impl LoopService for FastService {
     }
 
     fn finish(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) {
-        connection.goaway(ErrorCode::NO_ERROR, out);
+        connection.send_goaway(ErrorCode::NO_ERROR, out);
     }
 
     fn on_closed(&self, connection: &CannedConnection) {

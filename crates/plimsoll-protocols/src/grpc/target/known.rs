@@ -69,11 +69,11 @@ impl ReferenceServer for KnownOptions {
     fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let named = |problem: String| {
             let law = self.law.display();
-            ServeError::option("law", format!("{law}: {problem}"))
+            ServeError::invalid_option("law", format!("{law}: {problem}"))
         };
         if self.spin.0 > MAX_SPIN {
             let problem = format!("{} is too long; at most {}", self.spin, Period(MAX_SPIN));
-            return Err(ServeError::option("spin", problem));
+            return Err(ServeError::invalid_option("spin", problem));
         }
         let law =
             input::read_to_string(&self.law).map_err(|e| named(format!("can't read it: {e}")))?;
@@ -82,7 +82,10 @@ impl ReferenceServer for KnownOptions {
             None => {
                 let mut bytes = [0; 8];
                 rand::fill(&mut bytes).map_err(|_| {
-                    ServeError::option("seed", "the system's random number generator failed")
+                    ServeError::invalid_option(
+                        "seed",
+                        "the system's random number generator failed",
+                    )
                 })?;
                 u64::from_le_bytes(bytes)
             }
@@ -97,7 +100,7 @@ impl ReferenceServer for KnownOptions {
                 }
                 _ => format!("can't make {shown}: {e}"),
             };
-            ServeError::option("envelope", problem)
+            ServeError::invalid_option("envelope", problem)
         })?;
         let announced = &context.bound.startup_facts;
         announced.add("commitment", &*writer.commitment);
@@ -152,7 +155,7 @@ struct KnownService {
 }
 
 impl KnownService {
-    fn record(&self, pending: PendingRequest, written: Option<[Time; 2]>) {
+    fn record_request(&self, pending: PendingRequest, written: Option<[Time; 2]>) {
         let counter = if written.is_some() {
             &self.counters.answered
         } else {
@@ -216,11 +219,11 @@ impl LoopService for KnownService {
         })
     }
 
-    fn next_delayed(&self, connection: &mut KnownConnection) -> Option<DelayedResponse> {
+    fn next_delayed_response(&self, connection: &mut KnownConnection) -> Option<DelayedResponse> {
         connection.newly_held.pop_front()
     }
 
-    fn write_delayed(
+    fn write_delayed_response(
         &self,
         connection: &mut KnownConnection,
         number: u64,
@@ -228,14 +231,14 @@ impl LoopService for KnownService {
     ) -> ConnectionDisposition {
         let (afterwards, unanswered) = connection.write_due_answer(number, out);
         if let Some(pending) = unanswered {
-            self.record(pending, None);
+            self.record_request(pending, None);
         }
         afterwards
     }
 
-    fn on_delayed_written(&self, connection: &mut KnownConnection, between: [Time; 2]) {
+    fn on_delayed_response_written(&self, connection: &mut KnownConnection, between: [Time; 2]) {
         if let Some(pending) = connection.answer_in_write.take() {
-            self.record(pending, Some(between));
+            self.record_request(pending, Some(between));
         }
     }
 
@@ -245,7 +248,7 @@ impl LoopService for KnownService {
 
     fn on_closed(&self, connection: &KnownConnection) {
         for pending in connection.unanswered() {
-            self.record(*pending, None);
+            self.record_request(*pending, None);
         }
     }
 }

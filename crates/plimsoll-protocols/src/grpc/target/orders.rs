@@ -49,7 +49,7 @@ impl ReferenceServer for OrdersOptions {
 
     fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         if self.pool == 0 || self.pool > Semaphore::MAX_PERMITS {
-            return Err(ServeError::option(
+            return Err(ServeError::invalid_option(
                 "pool",
                 format!(
                     "{} workers can't serve anything; give at least 1",
@@ -141,7 +141,7 @@ impl OrderService for OrderHandler {
         self.scheduler.wait().await;
         self.processed.fetch_add(1, Ordering::Relaxed);
         let packing = ResponseCompression::from_metadata(order.metadata());
-        Ok(packing.answer(OrderReply { received: true }))
+        Ok(packing.build_response(OrderReply { received: true }))
     }
 }
 

@@ -49,7 +49,7 @@ where
         .with_service_name(name)
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
-        .map_err(|e| ServeError::option("reflection", e.to_string()))?;
+        .map_err(|e| ServeError::invalid_option("reflection", e.to_string()))?;
     Ok(ReflectionRouter {
         service,
         reflection,

@@ -44,7 +44,7 @@ impl ReferenceServer for ScoreOptions {
     fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let busy = self.busy.0;
         if busy > MAX_BUSY_TIME {
-            return Err(ServeError::option(
+            return Err(ServeError::invalid_option(
                 "busy",
                 format!("{busy:?} is too long; at most {MAX_BUSY_TIME:?}"),
             ));
@@ -121,7 +121,7 @@ impl ScoreService for ScoreHandler {
         let answer = ScoreResponse {
             score: self.scheduler.random_fraction(),
         };
-        Ok(packing.answer(answer))
+        Ok(packing.build_response(answer))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use plimsoll_engine::tls::Agreement;
+use plimsoll_engine::tls::NegotiatedParameters;
 
 use plimsoll_serving::ServeError;
 use plimsoll_serving::event_loop::{self, LoopService};
@@ -50,7 +50,7 @@ impl LoopService for EchoService {
         Ok(())
     }
 
-    fn on_handshake_done(&self, agreement: Agreement) {
+    fn on_handshake_done(&self, agreement: NegotiatedParameters) {
         let count = if agreement.resumed {
             &self.0.resumed
         } else {

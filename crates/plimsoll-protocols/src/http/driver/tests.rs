@@ -6,7 +6,7 @@ use plimsoll_engine::driver::TokenUsage;
 use plimsoll_model::plan::TokenCounter;
 
 use super::*;
-use crate::http::{EventFormat, EventMatch, EventStream, HttpCall, ModelAnswers};
+use crate::http::{EventFormat, EventMatch, EventStream, HttpCall, ModelResponseRules};
 
 fn call() -> HttpCall {
     HttpCall {
@@ -25,7 +25,7 @@ fn tokens() -> HttpCall {
         format: EventFormat::Sse,
         until: Some(EventMatch::Data("[DONE]".into())),
         error: None,
-        tokens: Some(ModelAnswers::default()),
+        tokens: Some(ModelResponseRules::default()),
     });
     streamed
 }
@@ -265,8 +265,8 @@ fn stream_ends_at_terminating_event() {
     let events = answered(&mut driver, format!("{head}{good}").as_bytes(), 1_000).unwrap();
     assert_eq!(outcome(&events).0, Outcome::Ok);
     assert_eq!((driver.capacity(), driver.is_draining()), (0, false));
-    let until = driver.deadline().unwrap();
-    driver.expire(until, &mut Vec::new(), &mut Vec::new());
+    let until = driver.next_timer().unwrap();
+    driver.on_timer(until, &mut Vec::new(), &mut Vec::new());
     assert!(driver.is_draining());
 }
 
@@ -578,17 +578,17 @@ fn endless_stream_succeeds_at_duration() {
         let mut driver = driver(&call);
         let (mut out, mut events) = (Vec::new(), Vec::new());
         driver.start(CallId(0), 0, Time(1), &mut out);
-        assert_eq!(driver.deadline(), None, "nothing has come");
+        assert_eq!(driver.next_timer(), None, "nothing has come");
         let head = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
         let event = b"9\r\ndata: x\n\n\r\n";
         let mut receive = |bytes: &[u8], now, events: &mut Vec<Event>| {
             driver.receive(bytes, now, &mut Vec::new(), events).unwrap();
-            driver.deadline()
+            driver.next_timer()
         };
         let end = Time(2).plus_nanos(3_000_000_000);
         assert_eq!(receive(head.as_bytes(), Time(2), &mut events), Some(end));
         assert_eq!(receive(event, Time(9), &mut events), Some(end));
-        driver.expire(end, &mut out, &mut events);
+        driver.on_timer(end, &mut out, &mut events);
         let done = events.iter().find_map(|event| match event {
             Event::Done(done) => Some(done.outcome),
             _ => None,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::llm_api::ModelAnswers;
+use crate::http::llm_api::ModelResponseRules;
 
 fn stream(format: EventFormat, until: Option<EventMatch>) -> EventStream {
     EventStream {
@@ -15,7 +15,7 @@ fn read(
     stream: &EventStream,
     body: &[u8],
     step: usize,
-) -> Result<Vec<(StreamEventKind, String)>, EventsError> {
+) -> Result<Vec<(StreamEventKind, String)>, EventStreamError> {
     let mut reader = EventReader::default();
     let mut found = Vec::new();
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
@@ -52,7 +52,7 @@ fn prefixed_messages_parse_in_any_split() {
     let long = b"\0\0\x20\0\0x";
     assert_eq!(
         read(&connect, long, 2),
-        Err(EventsError::TooLarge(MAX_EVENT_BYTES))
+        Err(EventStreamError::TooLarge(MAX_EVENT_BYTES))
     );
 }
 
@@ -81,7 +81,7 @@ fn server_sent_events_parse_in_any_split() {
 fn last_event_needs_no_blank_line() {
     let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
     let tokens = EventStream {
-        tokens: Some(ModelAnswers::default()),
+        tokens: Some(ModelResponseRules::default()),
         ..stream(EventFormat::Sse, None)
     };
     for (stream, body, expected) in [
@@ -151,7 +151,10 @@ fn ndjson_lines_parse_in_any_split() {
         assert_eq!(found[4].1, "\"last\"");
     }
     for step in [1, 100] {
-        assert_eq!(read(&lines, b"<html>\n", step), Err(EventsError::NotJson));
+        assert_eq!(
+            read(&lines, b"<html>\n", step),
+            Err(EventStreamError::NotJson)
+        );
     }
 }
 
@@ -164,7 +167,7 @@ fn oversized_partial_event_is_rejected() {
         for step in [1_000, body.len()] {
             assert_eq!(
                 read(&sse, body, step),
-                Err(EventsError::TooLarge(MAX_EVENT_BYTES))
+                Err(EventStreamError::TooLarge(MAX_EVENT_BYTES))
             );
         }
     }

@@ -1,6 +1,8 @@
 //! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
-use super::{NO_FILE_HINT, add_basic, add_content_type, add_proxy, take_unverified_target};
+use super::{
+    NO_FILE_HINT, add_basic_auth, add_content_type, add_proxy, take_target_without_verification,
+};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
@@ -86,9 +88,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         Some("TLS1.2") => line.add("--tls-version", "1.2"),
         Some("TLS1.3") => line.add("--tls-version", "1.3"),
         Some("ALL") | None => {}
-        Some(_) => line.add_missing("-f", "only TLS 1.2 and 1.3 are supported"),
+        Some(_) => line.add_unsupported("-f", "only TLS 1.2 and 1.3 are supported"),
     }
-    add_basic(line, "A");
+    add_basic_auth(line, "A");
     add_proxy(line, "X");
-    take_unverified_target(line)
+    take_target_without_verification(line)
 }

@@ -6,37 +6,37 @@ use plimsoll_model::formats::input;
 
 use crate::interface::foreign::command_lines::LineBuilder;
 
-const SEVERAL_SERVERS: &str =
+const SEVERAL_SERVERS_HINT: &str =
     "its URLs are those of several servers, or not plain URLs: each server is a lane of a plan";
 
 /// Takes the target from a file with one URL per line. Several URLs of one server become the rows of calls.
 ///
 /// # Errors
-/// When the file can't be read, or contains no URL.
-pub(super) fn take_url_file(line: &mut LineBuilder, file: &str) -> Result<(), String> {
+/// Returns an error if the file can't be read, or contains no URL.
+pub(super) fn take_target_from_file(line: &mut LineBuilder, file: &str) -> Result<(), String> {
     let text = input::file_to_string(Path::new(file));
     let text = text.map_err(|e| format!("can't read the URLs of {file}: {e}"))?;
     let lines = text.lines().map(str::trim);
     let urls: Vec<&str> = lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .collect();
-    take_urls(line, file, &urls)
+    take_target_from_urls(line, file, &urls)
 }
 
 /// Takes the target from the URLs of `file`, each of which may follow the word `GET`.
-fn take_urls(line: &mut LineBuilder, file: &str, urls: &[&str]) -> Result<(), String> {
+fn take_target_from_urls(line: &mut LineBuilder, file: &str, urls: &[&str]) -> Result<(), String> {
     let bare = |text: &str| text.strip_prefix("GET ").unwrap_or(text).trim().to_owned();
     let urls: Vec<String> = urls.iter().map(|url| bare(url)).collect();
     let Some(first) = urls.first() else {
         return Err(format!("{file} has no URL"));
     };
-    let origin = origin_of(first);
-    let is_plain = |url: &String| origin.is_some() && origin_of(url) == origin;
+    let origin = parse_origin(first);
+    let is_plain = |url: &String| origin.is_some() && parse_origin(url) == origin;
     let is_one = urls.iter().all(|url| url == first);
     if is_one || !urls.iter().all(is_plain) {
         line.target = first.split_whitespace().next().map(str::to_owned);
         if !is_one {
-            line.add_missing(file, SEVERAL_SERVERS);
+            line.add_unsupported(file, SEVERAL_SERVERS_HINT);
         }
         return Ok(());
     }
@@ -46,14 +46,14 @@ fn take_urls(line: &mut LineBuilder, file: &str, urls: &[&str]) -> Result<(), St
 }
 
 /// Returns the scheme and authority of a URL; `None` if the text is not a URL alone.
-fn origin_of(url: &str) -> Option<&str> {
+fn parse_origin(url: &str) -> Option<&str> {
     let begin = url.find("://")? + "://".len();
     let end = url[begin..].find('/').map_or(url.len(), |at| begin + at);
     (!url.contains(' ') && end > begin).then(|| &url[..end])
 }
 
 /// Replaces the target's host and port by the Unix socket in the tool's flag `name`.
-pub(super) fn move_to_socket(line: &mut LineBuilder, name: &str) {
+pub(super) fn override_with_unix_socket(line: &mut LineBuilder, name: &str) {
     let Some(socket) = line.value(name).map(str::to_owned) else {
         return;
     };
@@ -66,7 +66,7 @@ pub(super) fn move_to_socket(line: &mut LineBuilder, name: &str) {
 
 /// Replaces the target's host and port as the tool's flag `name` says, such as curl's `--connect-to
 /// HOST1:PORT1:HOST2:PORT2`. The `Host` field and the name in the certificate remain those of the URL.
-pub(super) fn move_connections(line: &mut LineBuilder, name: &str) {
+pub(super) fn override_addresses(line: &mut LineBuilder, name: &str) {
     for value in line.values(name) {
         let parts: Vec<&str> = value.split(':').collect();
         let (from, to) = match parts[..] {
@@ -76,19 +76,19 @@ pub(super) fn move_connections(line: &mut LineBuilder, name: &str) {
             // This form, of h2load and vegeta, redirects all connections.
             [to_host, to_port] => (None, (to_host, to_port)),
             _ => {
-                line.add_missing(
+                line.add_unsupported(
                     format!("--{name} {value}"),
                     "it is HOST:PORT, or HOST1:PORT1:HOST2:PORT2 without brackets",
                 );
                 continue;
             }
         };
-        move_target(line, from, to);
+        override_address(line, from, to);
     }
 }
 
 /// Replaces the target's host and port by `to` if they equal `from`; an empty host or port in `from` matches any.
-fn move_target(line: &mut LineBuilder, from: Option<(&str, &str)>, to: (&str, &str)) {
+fn override_address(line: &mut LineBuilder, from: Option<(&str, &str)>, to: (&str, &str)) {
     let Some(url) = line.target.clone() else {
         return;
     };
@@ -130,7 +130,7 @@ mod tests {
     fn moved(url: &str, from: Option<(&str, &str)>, to: (&str, &str)) -> (String, String) {
         let mut line = LineBuilder::default();
         line.target = Some(url.to_owned());
-        move_target(&mut line, from, to);
+        override_address(&mut line, from, to);
         (line.target.unwrap_or_default(), line.our_flags.join(" "))
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn urls_of_one_server_are_rows() {
         let taken = |urls: &[&str]| {
             let mut line = LineBuilder::default();
-            take_urls(&mut line, "f", urls).map(|()| {
+            take_target_from_urls(&mut line, "f", urls).map(|()| {
                 let target = line.target.clone().unwrap_or_default();
                 (target, line.our_flags.join(" "))
             })

@@ -10,7 +10,7 @@ use crate::interface::foreign::command_lines::{
     FlagStyle, LineBuilder, LineTool, switch, value, with_scheme,
 };
 
-const LENGTH_SPREAD: &str =
+const LENGTH_SPREAD_HINT: &str =
     "lengths are drawn evenly from a range of this mean and spread, not from a normal distribution";
 /// The hint for a command line that ranks documents, which the translation can't supply.
 pub(super) const DOCUMENTS_HINT: &str =
@@ -170,7 +170,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             match line.value("request-rate-mode") {
                 Some("constant") => {}
                 Some("poisson") | None => line.add("--arrivals", "poisson"),
-                Some(_) => line.add_missing(
+                Some(_) => line.add_unsupported(
                     "--request-rate-mode",
                     "arrivals are constant, poisson or gamma=SHAPE",
                 ),
@@ -200,7 +200,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         .iter()
         .find_map(|name| line.value(name));
     let url = with_scheme(url, "http");
-    let path = path.or(default_path(line.value("endpoint-type")));
+    let path = path.or(endpoint_default_path(line.value("endpoint-type")));
     let path = path.map_or_else(String::new, |path| {
         format!("/{}", path.trim_start_matches('/'))
     });
@@ -231,7 +231,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
 }
 
 /// Returns the path of an endpoint type whose default path differs from Plimsoll's.
-fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
+fn endpoint_default_path(endpoint: Option<&str>) -> Option<&'static str> {
     match endpoint? {
         "cohere_rankings" => Some("v2/rerank"),
         "rankings" | "hf_tei_rankings" => Some("rerank"),
@@ -248,7 +248,7 @@ fn add_lengths(line: &mut LineBuilder) {
         match line.value("custom-dataset-type").unwrap_or("single_turn") {
             "single_turn" => line.add("--dataset", file),
             "mooncake_trace" => line.add("--replay", file),
-            _ => line.add_missing("--custom-dataset-type", PROMPT_FILE_HINT),
+            _ => line.add_unsupported("--custom-dataset-type", PROMPT_FILE_HINT),
         }
     } else if !line.is_set("public-dataset") {
         let mean = [
@@ -288,7 +288,7 @@ fn add_length(line: &mut LineBuilder, flag: &str, mean: u64, more: u64, spreads:
         return;
     }
     let low = mean.saturating_sub(half).max(1);
-    line.add_dropped(format!("--{}", spreads[0]), LENGTH_SPREAD);
+    line.add_dropped(format!("--{}", spreads[0]), LENGTH_SPREAD_HINT);
     line.add(flag, format_args!("{}..{}", low + more, mean + half + more));
 }
 
@@ -308,20 +308,20 @@ fn add_request(line: &mut LineBuilder) {
         "cohere_rankings" => {
             line.add("--api", "rerank");
             line.add("--document", "TEXT");
-            line.add_missing("--endpoint-type cohere_rankings", DOCUMENTS_HINT);
+            line.add_unsupported("--endpoint-type cohere_rankings", DOCUMENTS_HINT);
         }
         "rankings" | "hf_tei_rankings" => {
             line.add("--api", "rerank");
             extra.push("\"texts\": [\"TEXT\"]".to_owned());
-            line.add_missing("--endpoint-type hf_tei_rankings", RANKED_TEXTS_HINT);
+            line.add_unsupported("--endpoint-type hf_tei_rankings", RANKED_TEXTS_HINT);
         }
-        _ => line.add_missing(
+        _ => line.add_unsupported(
             "--endpoint-type",
             "--api knows chat, completions, responses, messages, embeddings and rerank",
         ),
     }
     if line.is_set("api-key") {
-        line.add_missing(
+        line.add_unsupported(
             "--api-key",
             "the key comes from the variable OPENAI_API_KEY (--api-key-env NAME names another)",
         );
@@ -363,7 +363,7 @@ pub(super) fn add_goodput(line: &mut LineBuilder, pairs: &str) {
             "inter_token_latency" | "tpot" | "time_per_output_token" => "tpot",
             "request_latency" | "e2el" => "e2e",
             _ => {
-                line.add_missing("--goodput", "goodput bounds are ttft, tpot and e2e");
+                line.add_unsupported("--goodput", "goodput bounds are ttft, tpot and e2e");
                 continue;
             }
         };

@@ -1,13 +1,13 @@
 //! Translates command lines of [autocannon](https://github.com/mcollina/autocannon).
 
-use super::{NO_FILE_HINT, add_content_type, decimal_value, take_unverified_target};
+use super::{NO_FILE_HINT, add_content_type, decimal_value, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Ignored, Missing, OurFlag, Words,
 };
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const NO_PIPELINING: &str =
+const NO_PIPELINING_HINT: &str =
     "requests are not pipelined over HTTP/1.1; HTTP/2 carries several at once";
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -99,7 +99,7 @@ pub(super) static TOOL: LineTool = LineTool {
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.number("c", 10);
     if line.number("p", 1) > 1 {
-        line.add_missing("-p", NO_PIPELINING);
+        line.add_unsupported("-p", NO_PIPELINING_HINT);
     }
     let each = decimal_value(line, "r").map(|rate| rate * connections as f64);
     match decimal_value(line, "R").or(each) {
@@ -122,12 +122,12 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     for field in line.values("H") {
         match field.split_once(['=', ':']) {
             Some((name, value)) => line.add_field("-H", name.trim(), value.trim()),
-            None => line.add_missing(format!("-H {field}"), "a field is NAME=VALUE"),
+            None => line.add_unsupported(format!("-H {field}"), "a field is NAME=VALUE"),
         }
     }
     add_content_type(line, &["b", "i"], "text/plain");
     if line.is_set("b") && !line.is_set("m") {
         line.add("-X", "GET");
     }
-    take_unverified_target(line)
+    take_target_without_verification(line)
 }

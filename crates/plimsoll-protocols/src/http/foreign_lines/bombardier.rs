@@ -1,6 +1,6 @@
 //! Translates command lines of [bombardier](https://github.com/codesenberg/bombardier).
 
-use super::{NO_FILE_HINT, add_deadline, add_workers, decimal_value, refuse_at_sign};
+use super::{NO_FILE_HINT, add_deadline, add_workers, decimal_value, reject_leading_at_sign};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Ignored, Missing, OurFlag, Words,
 };
@@ -45,7 +45,7 @@ pub(super) static TOOL: LineTool = LineTool {
 };
 
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
-    refuse_at_sign(line, "b");
+    reject_leading_at_sign(line, "b");
     let rate = decimal_value(line, "r");
     add_workers(line, line.number("c", 125), rate);
     if line.is_set("n") {
@@ -58,8 +58,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.value("o") {
         Some("json" | "j") => line.add_switch("--json"),
         Some("plain-text" | "pt") | None => {}
-        Some(_) => line.add_missing("-o", NO_FILE_HINT),
+        Some(_) => line.add_unsupported("-o", NO_FILE_HINT),
     }
     add_deadline(line, "t");
-    line.take_target("http")
+    line.set_target_from_word("http")
 }

@@ -1,8 +1,8 @@
 //! Translates command lines of [curl](https://curl.se): the request is sent once, unless the line contains Plimsoll's
 //! load flags.
 
-use super::addresses::{move_connections, move_to_socket};
-use super::{ANY_ADDRESS_HINT, NO_FILE_HINT, add_alpn, add_basic, add_proxy, add_redirects};
+use super::addresses::{override_addresses, override_with_unix_socket};
+use super::{ANY_ADDRESS_HINT, NO_FILE_HINT, add_alpn, add_basic_auth, add_proxy, add_redirects};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
@@ -153,14 +153,14 @@ pub(super) static TOOL: LineTool = LineTool {
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_method_and_body(line);
     add_fields(line);
-    add_basic(line, "u");
+    add_basic_auth(line, "u");
     if line.is_set("L") {
         add_redirects(line, line.number("max-redirs", 10));
     }
     add_proxy(line, "x");
     match line.value("tls-max") {
         Some("1.2") => line.add("--tls-version", "1.2"),
-        Some("1.0" | "1.1") => line.add_missing("--tls-max", OLD_TLS_HINT),
+        Some("1.0" | "1.1") => line.add_unsupported("--tls-max", OLD_TLS_HINT),
         _ => {}
     }
     if !line.is_set("key")
@@ -183,14 +183,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     let urls = line.values("url");
     line.words.extend(urls);
-    line.take_target("http")?;
+    line.set_target_from_word("http")?;
     add_query(line);
     let versions = ["http1.1", "http2", "http2-prior-knowledge", "0", "http3"];
     if !versions.iter().any(|name| line.is_set(name)) {
         add_alpn(line);
     }
-    move_connections(line, "connect-to");
-    move_to_socket(line, "unix-socket");
+    override_addresses(line, "connect-to");
+    override_with_unix_socket(line, "unix-socket");
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
 const DATA_FLAGS: [&str; 3] = ["d", "data-raw", "data-binary"];
 
 /// Returns the values of all data flags, which are joined to the body.
-fn joined_data(line: &LineBuilder) -> Vec<String> {
+fn data_values(line: &LineBuilder) -> Vec<String> {
     let plain = DATA_FLAGS.iter().flat_map(|name| line.values(name));
     let encoded = line.values("data-urlencode");
     plain
@@ -239,7 +239,7 @@ fn add_method_and_body(line: &mut LineBuilder) {
         line.add("-d", format_args!("@{file}"));
         return;
     }
-    refuse_files(line);
+    report_file_data(line);
     let fields = line.values("H");
     let has = |name: &str| {
         let mut names = fields
@@ -255,12 +255,12 @@ fn add_method_and_body(line: &mut LineBuilder) {
         return;
     }
     add_form(line);
-    let data = joined_data(line);
+    let data = data_values(line);
     if data.is_empty() || line.is_set("G") {
         return;
     }
     if data.len() > 1 && data.iter().any(|part| part.starts_with('@')) {
-        line.add_missing("-d @FILE", "a body is either one file or text");
+        line.add_unsupported("-d @FILE", "a body is either one file or text");
     }
     line.add("-d", data.join("&"));
     if !has("content-type") {
@@ -287,17 +287,17 @@ fn add_form(line: &mut LineBuilder) {
     for part in line.values("F") {
         let (_, value) = part.split_once('=').unwrap_or_default();
         if value.starts_with('<') {
-            line.add_missing(
+            line.add_unsupported(
                 "-F NAME=<FILE",
                 "a value is text, and a file is sent as one: @FILE",
             );
         } else if value.starts_with("@-") {
-            line.add_missing("-F NAME=@-", "a part is no stdin: name a file");
+            line.add_unsupported("-F NAME=@-", "a part is no stdin: name a file");
         } else if value.starts_with('"')
             || value.contains(";headers=")
             || value.contains(";encoder=")
         {
-            line.add_missing("-F", "a part has ;type= and ;filename=, and no quotes");
+            line.add_unsupported("-F", "a part has ;type= and ;filename=, and no quotes");
         }
         let known = FILE_CONTENT_TYPES
             .iter()
@@ -309,7 +309,7 @@ fn add_form(line: &mut LineBuilder) {
     for part in line.values("form-string") {
         let (_, value) = part.split_once('=').unwrap_or_default();
         if value.starts_with('@') || value.contains(";type=") || value.contains(";filename=") {
-            line.add_missing(
+            line.add_unsupported(
                 "--form-string",
                 "a part that looks like a file is written in a plan",
             );
@@ -319,17 +319,17 @@ fn add_form(line: &mut LineBuilder) {
 }
 
 /// Reports data that curl would read as a file's name and Plimsoll as text, or vice versa.
-fn refuse_files(line: &mut LineBuilder) {
+fn report_file_data(line: &mut LineBuilder) {
     let has_at = |text: &String| text.starts_with('@');
     if line.values("data-raw").iter().any(has_at) {
-        line.add_missing(
+        line.add_unsupported(
             "--data-raw @…",
             "a body that begins with @ is the name of a file here: put the text into a file",
         );
     }
     let is_file = |text: &String| !text.contains('=') && text.contains('@');
     if line.values("data-urlencode").iter().any(is_file) {
-        line.add_missing("--data-urlencode @FILE", "files are not URL-encoded");
+        line.add_unsupported("--data-urlencode @FILE", "files are not URL-encoded");
     }
     let plain = ["d", "data-binary"];
     if line.is_set("G")
@@ -337,7 +337,7 @@ fn refuse_files(line: &mut LineBuilder) {
             .iter()
             .any(|name| line.values(name).iter().any(has_at))
     {
-        line.add_missing("-G -d @FILE", "a query cannot be read from a file");
+        line.add_unsupported("-G -d @FILE", "a query cannot be read from a file");
     }
 }
 
@@ -348,12 +348,12 @@ fn add_fields(line: &mut LineBuilder) {
                 line.add("--host", value.trim());
             }
             Some((_, value)) if !value.trim().is_empty() => line.add("-H", field),
-            _ => line.add_missing(format!("-H '{field}'"), "a field is `name: value`"),
+            _ => line.add_unsupported(format!("-H '{field}'"), "a field is `name: value`"),
         }
     }
     let cookies = line.values("b");
     if cookies.iter().any(|cookie| !cookie.contains('=')) {
-        line.add_missing("-b", "a cookie is `name=value`; no file of cookies is read");
+        line.add_unsupported("-b", "a cookie is `name=value`; no file of cookies is read");
     } else if !cookies.is_empty() {
         line.add_field("-H", "cookie", &cookies.join("; "));
     }
@@ -368,7 +368,7 @@ fn add_query(line: &mut LineBuilder) {
     });
     let mut parts: Vec<String> = queries.collect();
     if line.is_set("G") {
-        parts.extend(joined_data(line));
+        parts.extend(data_values(line));
     }
     if let Some(url) = line.target.as_mut().filter(|_| !parts.is_empty()) {
         url.push(if url.contains('?') { '&' } else { '?' });

@@ -1,6 +1,6 @@
 //! Translates command lines of [fortio](https://github.com/fortio/fortio).
 
-use super::{NO_FILE_HINT, add_basic, take_unverified_target};
+use super::{NO_FILE_HINT, add_basic_auth, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, OurFlag, Words,
 };
@@ -115,7 +115,7 @@ fn take_grpc_target(line: &mut LineBuilder, connections: u64) -> Result<(), Stri
     line.command = Some("grpc");
     let streams = line.number("s", 1);
     if streams > 1
-        && let Some(at) = position(line, "--clients")
+        && let Some(at) = flag_position(line, "--clients")
     {
         line.our_flags[at + 1] = (connections * streams).to_string();
         line.add("--connections", connections);
@@ -128,7 +128,7 @@ fn take_grpc_target(line: &mut LineBuilder, connections: u64) -> Result<(), Stri
         None if line.is_set("ping") => {
             line.add("-m", "fgrpc.PingServer/Ping");
             let payload = line.value("payload").map(serde_json::Value::from);
-            if let (Some(payload), Some(at)) = (payload, position(line, "-d")) {
+            if let (Some(payload), Some(at)) = (payload, flag_position(line, "-d")) {
                 line.our_flags[at + 1] = format!("{{\"payload\": {payload}}}");
             }
         }
@@ -152,19 +152,19 @@ fn take_grpc_target(line: &mut LineBuilder, connections: u64) -> Result<(), Stri
             *word = format!("grpc://{rest}");
         }
     }
-    line.take_target(scheme)
+    line.set_target_from_word(scheme)
 }
 
 /// Returns the position of one of Plimsoll's flags among the translated arguments.
-fn position(line: &LineBuilder, flag: &str) -> Option<usize> {
+fn flag_position(line: &LineBuilder, flag: &str) -> Option<usize> {
     line.our_flags.iter().position(|word| word == flag)
 }
 
 fn add_target(line: &mut LineBuilder) -> Result<(), String> {
-    add_basic(line, "user");
+    add_basic_auth(line, "user");
     if line.is_set("k") {
-        take_unverified_target(line)
+        take_target_without_verification(line)
     } else {
-        line.take_target("http")
+        line.set_target_from_word("http")
     }
 }

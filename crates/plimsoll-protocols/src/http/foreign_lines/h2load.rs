@@ -1,6 +1,6 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
-use super::addresses::{move_connections, take_url_file};
+use super::addresses::{override_addresses, take_target_from_file};
 use super::{NO_FILE_HINT, NO_SCRIPT_HINT, decimal_value};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Ignored, Missing, OurFlag, Words,
@@ -8,7 +8,7 @@ use crate::interface::foreign::command_lines::FlagMeaning::{
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const WINDOWS_HINT: &str =
+const FLOW_CONTROL_WINDOWS_HINT: &str =
     "windows and tables cannot be set; they are large enough not to limit the load";
 const NO_HTTP3_HINT: &str = "there is no HTTP/3";
 
@@ -52,15 +52,31 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["h1"], Deferred),
         value(&["p", "no-tls-proto"], Text, Deferred),
         value(&["npn-list", "alpn-list"], Text, Deferred),
-        value(&["w", "window-bits"], Number, Missing(WINDOWS_HINT)),
+        value(
+            &["w", "window-bits"],
+            Number,
+            Missing(FLOW_CONTROL_WINDOWS_HINT),
+        ),
         value(
             &["W", "connection-window-bits"],
             Number,
-            Missing(WINDOWS_HINT),
+            Missing(FLOW_CONTROL_WINDOWS_HINT),
         ),
-        value(&["f", "max-frame-size"], Text, Missing(WINDOWS_HINT)),
-        value(&["header-table-size"], Text, Missing(WINDOWS_HINT)),
-        value(&["encoder-header-table-size"], Text, Missing(WINDOWS_HINT)),
+        value(
+            &["f", "max-frame-size"],
+            Text,
+            Missing(FLOW_CONTROL_WINDOWS_HINT),
+        ),
+        value(
+            &["header-table-size"],
+            Text,
+            Missing(FLOW_CONTROL_WINDOWS_HINT),
+        ),
+        value(
+            &["encoder-header-table-size"],
+            Text,
+            Missing(FLOW_CONTROL_WINDOWS_HINT),
+        ),
         value(
             &["ciphers"],
             Text,
@@ -104,18 +120,18 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         || line.value("p") == Some("http/1.1")
         || line.value("npn-list") == Some("http/1.1");
     if is_old && streams > 1 {
-        line.add_missing("-m", "requests are not pipelined over HTTP/1.1");
+        line.add_unsupported("-m", "requests are not pipelined over HTTP/1.1");
     }
     add_fields(line);
     match line.value("i").map(str::to_owned) {
-        Some(file) if line.words.is_empty() => take_url_file(line, &file)?,
+        Some(file) if line.words.is_empty() => take_target_from_file(line, &file)?,
         Some(_) => return Err("-i: the URLs are in the file, or in the line".to_owned()),
         None => {
             if line.words.len() > 1 {
                 let further = line.words.split_off(1).join(" ");
-                line.add_missing(further, "--rows FILE takes a URL a line of one server");
+                line.add_unsupported(further, "--rows FILE takes a URL a line of one server");
             }
-            line.take_target("http")?;
+            line.set_target_from_word("http")?;
         }
     }
     let is_secured = line
@@ -142,7 +158,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         // h2load does not check certificates.
         line.add_switch("--insecure");
     }
-    move_connections(line, "connect-to");
+    override_addresses(line, "connect-to");
     for (name, flag) in [("tls13-ciphers", "--suite"), ("groups", "--group")] {
         for value in line.values(name).iter().flat_map(|list| list.split(':')) {
             line.add(flag, value);
@@ -160,7 +176,7 @@ fn add_fields(line: &mut LineBuilder) {
         {
             Some(("method", method)) => line.add("-X", method.trim()),
             Some(("authority", host)) => line.add("--host", host.trim()),
-            Some(_) => line.add_missing(format!("-H {field}"), "set by the URL"),
+            Some(_) => line.add_unsupported(format!("-H {field}"), "set by the URL"),
             None => line.add("-H", field),
         }
     }

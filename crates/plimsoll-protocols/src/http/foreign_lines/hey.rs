@@ -1,8 +1,9 @@
 //! Translates command lines of [hey](https://github.com/rakyll/hey).
 
 use super::{
-    NO_FILE_HINT, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
-    add_redirects, add_workers, decimal_value, refuse_at_sign, take_unverified_target,
+    NO_FILE_HINT, add_basic_auth, add_content_type, add_deadline, add_get_with_body, add_proxy,
+    add_redirects, add_workers, decimal_value, reject_leading_at_sign,
+    take_target_without_verification,
 };
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, OurFlag, Words,
@@ -45,9 +46,9 @@ pub(super) static TOOL: LineTool = LineTool {
 /// default, hey asks for compressed responses, follows redirects, and sends bodies as HTML.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
-    refuse_at_sign(line, "d");
+    reject_leading_at_sign(line, "d");
     let workers = line.number("c", 50);
-    line.add_workers_of("cpus", workers);
+    line.add_workers_from_flag("cpus", workers);
     let rate = decimal_value(line, "q").map(|each| each * workers as f64);
     add_workers(line, workers, rate);
     match line.value("z").map(str::to_owned) {
@@ -64,7 +65,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     } else {
         add_redirects(line, 10);
     }
-    add_basic(line, "a");
+    add_basic_auth(line, "a");
     add_proxy(line, "x");
-    take_unverified_target(line)
+    take_target_without_verification(line)
 }

@@ -56,7 +56,7 @@ pub(super) static TOOL: LineTool = LineTool {
 /// numbers of users, so the largest stage determines the number of clients and the duration.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let script = line.words.first().filter(|word| is_script(word)).cloned();
-    let found = script.as_deref().and_then(scripts::script_text);
+    let found = script.as_deref().and_then(scripts::read_script);
     let options = found
         .as_deref()
         .map(ScriptOptions::find)
@@ -72,7 +72,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     if let Some((last, most)) = largest_stage(&stages)? {
         (clients, duration) = (most, Some(last));
-        line.add_missing(
+        line.add_unsupported(
             "--stage",
             "the number of clients does not change; a rate does: --step 30s:0/s..100/s",
         );
@@ -105,7 +105,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         }
         (Some(script), None) => Err(format!("the URLs are in {script}: write one of them")),
         (None, _) => {
-            line.take_target("http")?;
+            line.set_target_from_word("http")?;
             add_alpn(line);
             Ok(())
         }

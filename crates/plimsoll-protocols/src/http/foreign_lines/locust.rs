@@ -65,10 +65,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     // A line with a URL but no file can be translated completely.
     if !line.is_set("f") && (host.is_some() || !line.words.is_empty()) && line.is_guessed {
         line.words.extend(host);
-        return line.take_target("http");
+        return line.set_target_from_word("http");
     }
     let file = line.value("f").unwrap_or("locustfile.py").to_owned();
-    let script = scripts::script_text(&file).unwrap_or_default();
+    let script = scripts::read_script(&file).unwrap_or_default();
     let host =
         host.or_else(|| scripts::find_first(&script, r#"\bhost\s*=\s*["'](https?://[^"']+)"#));
     let request = r#"\.client\.\w+\(\s*f?["'](/[^"'{]*)"#;

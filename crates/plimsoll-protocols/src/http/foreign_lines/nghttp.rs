@@ -59,7 +59,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("--connections", 1);
     line.add("--clients", requests);
     line.add("--calls", requests);
-    line.take_target("http")?;
+    line.set_target_from_word("http")?;
     let target = line.target.as_deref();
     if target.is_some_and(|url| url.starts_with("https")) && !line.is_set("y") {
         line.add_switch("--insecure");

@@ -1,9 +1,9 @@
 //! Translates command lines of [oha](https://github.com/hatoo/oha).
 
-use super::addresses::{move_connections, move_to_socket, take_url_file};
+use super::addresses::{override_addresses, override_with_unix_socket, take_target_from_file};
 use super::{
-    ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic, add_deadline, add_get_with_body, add_proxy,
-    add_redirects, add_workers, decimal_value, refuse_at_sign,
+    ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic_auth, add_deadline, add_get_with_body, add_proxy,
+    add_redirects, add_workers, decimal_value, reject_leading_at_sign,
 };
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
@@ -76,13 +76,13 @@ const ACCEPTED_CODINGS: &str = "gzip, compress, deflate, br";
 /// overrides `-n`. By default, oha asks for compressed responses, and follows redirects over HTTP/1.1.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
-    refuse_at_sign(line, "d");
+    reject_leading_at_sign(line, "d");
     let connections = line.number("c", 50);
     let streams = line.number("p", 1);
     if streams > 1 && decimal_value(line, "q").is_none() {
         line.add("--connections", connections);
     }
-    let rate = decimal_value(line, "q").or(burst_rate(line));
+    let rate = decimal_value(line, "q").or(add_bursts(line));
     let workers = if rate.is_some() {
         connections
     } else {
@@ -96,7 +96,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.value("output-format") {
         Some("json") => line.add_switch("--json"),
         Some("text" | "quiet") | None => {}
-        Some(_) => line.add_missing("--output-format", NO_FILE_HINT),
+        Some(_) => line.add_unsupported("--output-format", NO_FILE_HINT),
     }
     add_deadline(line, "t");
     let is_field = |word: &String| word.to_ascii_lowercase().starts_with("accept-encoding:");
@@ -107,30 +107,30 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if !is_newer {
         add_redirects(line, line.number("r", 10));
     }
-    add_basic(line, "a");
+    add_basic_auth(line, "a");
     add_proxy(line, "x");
     if line.is_set("urls-from-file") {
         let [file] = &line.words.clone()[..] else {
             return Err("the file of the URLs is missing".to_owned());
         };
-        take_url_file(line, file)?;
+        take_target_from_file(line, file)?;
     } else {
-        line.take_target("http")?;
+        line.set_target_from_word("http")?;
     }
     if line.is_set("rand-regex-url") {
         add_random_path(line);
     }
-    move_connections(line, "connect-to");
-    move_to_socket(line, "unix-socket");
+    override_addresses(line, "connect-to");
+    override_with_unix_socket(line, "unix-socket");
     Ok(())
 }
 
 /// Adds arrivals in bursts. Returns their mean rate in calls per second; `None` if the line sets no bursts.
-fn burst_rate(line: &mut LineBuilder) -> Option<f64> {
-    let delay = line.value("burst-delay").and_then(seconds_of)?;
+fn add_bursts(line: &mut LineBuilder) -> Option<f64> {
+    let delay = line.value("burst-delay").and_then(parse_seconds)?;
     let calls = line.number("burst-rate", 1);
     line.add("--arrivals", "gamma=0.1");
-    line.add_missing(
+    line.add_unsupported(
         "--burst-delay",
         "its bursts come at equal distances; those of --arrivals gamma=0.1 come at random, with the same mean rate",
     );
@@ -138,7 +138,7 @@ fn burst_rate(line: &mut LineBuilder) -> Option<f64> {
 }
 
 /// Parses a time with one unit, such as `5s` or `100ms`, to seconds; `None` for anything else.
-fn seconds_of(time: &str) -> Option<f64> {
+fn parse_seconds(time: &str) -> Option<f64> {
     let at = time.find(|c: char| c.is_ascii_alphabetic())?;
     let number: f64 = time[..at].parse().ok()?;
     let unit = match &time[at..] {
@@ -173,7 +173,7 @@ fn add_random_path(line: &mut LineBuilder) {
         .replace("{{random 0 9}}", "")
         .contains(['(', '{', '\\', '*', '+', '|']);
     if has_others {
-        line.add_missing("--rand-regex-url", OTHER_PATTERNS_HINT);
+        line.add_unsupported("--rand-regex-url", OTHER_PATTERNS_HINT);
     }
     line.target = Some(replaced);
 }

@@ -1,7 +1,7 @@
 //! Recognises command lines of tools that read their load from a file: [drill](https://github.com/fcsonline/drill) and
 //! [Artillery](https://www.artillery.io/). The translation has the first request and the numbers in the file.
 
-use super::{NO_FILE_HINT, scripts, take_unverified_target};
+use super::{NO_FILE_HINT, scripts, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Ignored, Missing, OurFlag,
 };
@@ -39,7 +39,7 @@ pub(super) static DRILL_TOOL: LineTool = LineTool {
             .value("b")
             .ok_or("the file is missing: --benchmark FILE")?
             .to_owned();
-        let text = scripts::script_text(&file).unwrap_or_default();
+        let text = scripts::read_script(&file).unwrap_or_default();
         let number = |name: &str, default: &str| {
             scripts::find_first(&text, &format!(r"(?m)^{name}:\s*(\d+)"))
                 .unwrap_or(default.to_owned())
@@ -108,9 +108,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         let users = line.number("c", 10);
         line.add("--clients", users);
         line.add("--calls", users.saturating_mul(line.number("n", 10)));
-        return take_unverified_target(line);
+        return take_target_without_verification(line);
     };
-    let text = scripts::script_text(&file).unwrap_or_default();
+    let text = scripts::read_script(&file).unwrap_or_default();
     let find = |pattern: &str| scripts::find_first(&text, pattern);
     if let Some(rate) = find(r"\barrivalRate:\s*(\d+)") {
         line.add("--rate", format_args!("{rate}/s"));

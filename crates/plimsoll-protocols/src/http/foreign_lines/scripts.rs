@@ -9,7 +9,7 @@ use plimsoll_model::formats::input;
 use regex::Regex;
 
 /// Returns the text of a script; `None` if the file does not exist or is not text.
-pub(super) fn script_text(path: &str) -> Option<String> {
+pub(super) fn read_script(path: &str) -> Option<String> {
     input::file_to_string(Path::new(path)).ok()
 }
 
@@ -40,7 +40,7 @@ pub(super) struct RequestSettings {
 
 /// Returns the settings in a script of wrk; `None` if the script does more than assign strings to `wrk.method`,
 /// `wrk.path`, `wrk.body` and `wrk.headers`.
-pub(super) fn wrk_settings(script: &str) -> Option<RequestSettings> {
+pub(super) fn parse_wrk_script(script: &str) -> Option<RequestSettings> {
     let setting = Regex::new(
         r#"^wrk\.(method|path|body|headers\[\s*["']([^"']+)["']\s*\])\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')\s*;?\s*(?:--.*)?$"#,
     )
@@ -91,7 +91,7 @@ mod tests {
     fn plain_wrk_scripts_are_settings() {
         let script = "-- a request\nwrk.method = \"POST\"\nwrk.body   = '{\"a\": 1}'\n\
             wrk.headers[\"Content-Type\"] = \"application/json\" -- its type\nwrk.path = \"/a\\\\b\";\n";
-        let settings = wrk_settings(script).expect("settings");
+        let settings = parse_wrk_script(script).expect("settings");
         assert_eq!(settings.method.as_deref(), Some("POST"));
         assert_eq!(settings.body.as_deref(), Some("{\"a\": 1}"));
         assert_eq!(settings.path.as_deref(), Some("/a\\b"));
@@ -105,7 +105,7 @@ mod tests {
             "wrk.body = \"\\x41\"",
             "--[[ a\n]]",
         ] {
-            assert_eq!(wrk_settings(program), None, "{program}");
+            assert_eq!(parse_wrk_script(program), None, "{program}");
         }
     }
 
@@ -114,6 +114,6 @@ mod tests {
         let script = "vus: 5, duration: '1s'\nhttp.get('http://a/b');";
         assert_eq!(find_first(script, r"\bvus:\s*(\d+)").as_deref(), Some("5"));
         assert_eq!(find_first(script, r"\brate:\s*(\d+)"), None);
-        assert_eq!(script_text("no/such/file"), None);
+        assert_eq!(read_script("no/such/file"), None);
     }
 }

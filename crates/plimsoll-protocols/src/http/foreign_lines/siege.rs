@@ -1,7 +1,7 @@
 //! Translates command lines of [siege](https://www.joedog.org/siege-manual/).
 
-use super::addresses::take_url_file;
-use super::{NO_FILE_HINT, take_unverified_target};
+use super::addresses::take_target_from_file;
+use super::{NO_FILE_HINT, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
@@ -73,7 +73,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add_switch("-L");
     }
     if let Some(file) = line.value("f").map(str::to_owned) {
-        take_url_file(line, &file)?;
+        take_target_from_file(line, &file)?;
         if line.is_set("i") && line.our_flags.iter().any(|word| word == "--rows") {
             line.add("--rows-order", "random");
         }
@@ -91,5 +91,5 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             },
         }
     }
-    take_unverified_target(line)
+    take_target_without_verification(line)
 }

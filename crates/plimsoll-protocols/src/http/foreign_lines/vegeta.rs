@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::formats::input;
 use serde::Deserialize;
 
-use super::addresses::{move_connections, move_to_socket, take_url_file};
+use super::addresses::{override_addresses, override_with_unix_socket, take_target_from_file};
 use super::{NO_FILE_HINT, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Ignored, Missing, OurFlag, Words,
@@ -93,7 +93,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     match line.value("duration").map(str::to_owned) {
         Some(time) if time != "0" && time != "0s" => line.add("--duration", time),
-        _ => line.add_missing("-duration=0", "a load must end: set --duration"),
+        _ => line.add_unsupported("-duration=0", "a load must end: set --duration"),
     }
     if let Some(time) = line.value("timeout").map(str::to_owned) {
         line.add(
@@ -129,8 +129,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         let text = text.map_err(|e| format!("can't read the targets of {file}: {e}"))?;
         let mut lines = text.lines().map(str::trim).filter(|text| !text.is_empty());
         if lines.all(|text| text.starts_with("GET ")) {
-            take_url_file(line, &file)?;
-            return add_connections(line);
+            take_target_from_file(line, &file)?;
+            return add_connection_flags(line);
         }
         line.input = Some(text);
     }
@@ -139,13 +139,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     } else {
         take_target(line)?;
     }
-    add_connections(line)
+    add_connection_flags(line)
 }
 
 /// Adds the flags for addresses and for the version of HTTP.
-fn add_connections(line: &mut LineBuilder) -> Result<(), String> {
-    move_connections(line, "connect-to");
-    move_to_socket(line, "unix-socket");
+fn add_connection_flags(line: &mut LineBuilder) -> Result<(), String> {
+    override_addresses(line, "connect-to");
+    override_with_unix_socket(line, "unix-socket");
     if line.value("http2") != Some("false") && !line.is_set("h2c") {
         add_alpn(line);
     }
@@ -180,7 +180,7 @@ struct JsonTarget {
     header: BTreeMap<String, Vec<String>>,
 }
 
-const SEVERAL_TARGETS: &str =
+const SEVERAL_TARGETS_HINT: &str =
     "one request is measured; lanes of a plan put several loads side by side";
 
 /// Takes the target from stdin or from a file with one JSON object per line.
@@ -191,7 +191,7 @@ fn take_json_target(line: &mut LineBuilder) -> Result<(), String> {
     let target: JsonTarget = serde_json::from_str(first)
         .map_err(|e| format!("the first target is not one of -format=json: {e}"))?;
     if lines.next().is_some() {
-        line.add_missing("-format=json", SEVERAL_TARGETS);
+        line.add_unsupported("-format=json", SEVERAL_TARGETS_HINT);
     }
     let body = STANDARD
         .decode(&target.body)
@@ -208,7 +208,7 @@ fn take_json_target(line: &mut LineBuilder) -> Result<(), String> {
     match body {
         Some(body) if body.is_empty() => {}
         Some(body) if !body.starts_with('@') && body != "-" => line.add("-d", body),
-        _ => line.add_missing(
+        _ => line.add_unsupported(
             "body",
             "the target's body is no text: -d @FILE sends a file",
         ),
@@ -226,7 +226,7 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
         .map(str::trim)
         .skip_while(|text| text.is_empty());
     let Some(first) = lines.next() else {
-        return line.take_target("http").map_err(|_| {
+        return line.set_target_from_word("http").map_err(|_| {
             "the URL is missing: vegeta reads it from stdin (`echo \"GET http://HOST/\" | …`)"
                 .to_owned()
         });
@@ -239,7 +239,7 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
     line.target = Some(url.trim().to_owned());
     let mut after = lines.clone().skip_while(|text| !text.is_empty());
     if after.any(|text| text.contains("://")) {
-        line.add_missing("targets after the first", SEVERAL_TARGETS);
+        line.add_unsupported("targets after the first", SEVERAL_TARGETS_HINT);
     }
     for text in lines.by_ref().take_while(|text| !text.is_empty()) {
         if text.starts_with('@') {
@@ -248,7 +248,7 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
             .split_once(' ')
             .is_some_and(|(_, url)| url.contains("://"))
         {
-            line.add_missing(text, SEVERAL_TARGETS);
+            line.add_unsupported(text, SEVERAL_TARGETS_HINT);
         } else {
             line.add("-H", text);
         }

@@ -225,11 +225,11 @@ fn add_data_set(line: &mut LineBuilder) {
                 line.add("--max-tokens", limit);
             }
         }
-        ("sharegpt" | "custom" | "openai", None) => line.add_missing(
+        ("sharegpt" | "custom" | "openai", None) => line.add_unsupported(
             format!("--dataset-name {name}"),
             "nothing is downloaded: --dataset FILE names a file of your own",
         ),
-        _ => line.add_missing(format!("--dataset-name {name}"), PROMPT_FILE_HINT),
+        _ => line.add_unsupported(format!("--dataset-name {name}"), PROMPT_FILE_HINT),
     }
 }
 
@@ -242,14 +242,14 @@ fn add_request(line: &mut LineBuilder) {
     match api {
         Some("chat") => {}
         Some(api) => line.add("--api", api),
-        None => line.add_missing(
+        None => line.add_unsupported(
             "--backend",
             "--api knows chat, completions, responses, messages, embeddings and rerank",
         ),
     }
     if api == Some("rerank") {
         line.add("--document", "TEXT");
-        line.add_missing("--backend vllm-rerank", DOCUMENTS_HINT);
+        line.add_unsupported("--backend vllm-rerank", DOCUMENTS_HINT);
     }
     let is_random = |name: &str| name.starts_with("random");
     if line.value("dataset-name").is_none_or(is_random) {

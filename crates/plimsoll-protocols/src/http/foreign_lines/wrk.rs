@@ -1,7 +1,7 @@
 //! Translates command lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which
 //! has `-R`.
 
-use super::{NO_SCRIPT_HINT, add_deadline, add_workers, scripts, take_unverified_target};
+use super::{NO_SCRIPT_HINT, add_deadline, add_workers, scripts, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{Deferred, Ignored, OurFlag};
 use crate::interface::foreign::command_lines::ValueForm::{Metric, Seconds, Text};
 use crate::interface::foreign::command_lines::{
@@ -31,18 +31,20 @@ pub(super) static TOOL: LineTool = LineTool {
 /// Adds the flags that depend on several flags of wrk. Each connection is a closed-loop client; with `-R` of wrk2, the
 /// load is an open loop with this rate.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
-    let connections = line.metric("c", 10);
-    let rate = line.is_set("R").then(|| line.metric("R", 0) as f64);
+    let connections = line.suffixed_number("c", 10);
+    let rate = line
+        .is_set("R")
+        .then(|| line.suffixed_number("R", 0) as f64);
     add_workers(line, connections, rate);
     let duration = with_unit(line.value("d").unwrap_or("10s"), "s");
     line.add("--duration", duration);
     if line.is_set("t") {
-        line.add("--workers", line.metric("t", 2));
+        line.add("--workers", line.suffixed_number("t", 2));
     }
     add_deadline(line, "timeout");
     // Words after the URL are arguments to the script.
     line.words.truncate(1);
-    take_unverified_target(line)?;
+    take_target_without_verification(line)?;
     add_script(line);
     Ok(())
 }
@@ -52,9 +54,9 @@ fn add_script(line: &mut LineBuilder) {
     let Some(file) = line.value("s").map(str::to_owned) else {
         return;
     };
-    let script = scripts::script_text(&file);
-    let Some(settings) = script.and_then(|script| scripts::wrk_settings(&script)) else {
-        line.add_missing(format!("-s {file}"), NO_SCRIPT_HINT);
+    let script = scripts::read_script(&file);
+    let Some(settings) = script.and_then(|script| scripts::parse_wrk_script(&script)) else {
+        line.add_unsupported(format!("-s {file}"), NO_SCRIPT_HINT);
         return;
     };
     if let Some(method) = settings.method {
@@ -66,7 +68,7 @@ fn add_script(line: &mut LineBuilder) {
         line.add_field("-H", name, value);
     }
     match settings.body {
-        Some(body) if body.starts_with('@') || body == "-" => line.add_missing(
+        Some(body) if body.starts_with('@') || body == "-" => line.add_unsupported(
             format!("-s {file}"),
             "a body that begins with @ is the name of a file here: put the text into a file",
         ),

@@ -10,16 +10,17 @@ use serde::{Deserialize, Deserializer};
 
 use crate::http::finish_reason::FinishReasonField;
 use crate::http::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, read_value, skip,
+    FromAnyJson, LenientCount, LenientString, LenientValue, ObjectKey, TruthyValue, read_value,
+    skip_value,
 };
 use crate::http::tokens::{
-    AnswerChunk, CallBytes, Choice, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
+    AnswerChunk, Choice, ContentParts, Delta, TokenCounts, ToolCallLength, is_reasoning, read_json,
 };
 
 /// Parses an event, or a response that is not streamed.
 ///
 /// # Errors
-/// When the data are not JSON, or `choices` is not a list; the message gives the position.
+/// Returns an error if the data are not JSON, or `choices` is not a list; the message gives the position.
 pub(super) fn read(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
     read_json::<RawChunk<'_>>(data).map(RawChunk::into_chunk)
 }
@@ -44,15 +45,18 @@ impl<'a> RawChunk<'a> {
         let is_coded = self.choices.is_none() && self.has_message && self.has_code;
         AnswerChunk {
             is_error: self.error || self.is_named_error || is_coded,
-            usage: self.usage.if_reported().or(self.nested_usage.if_reported()),
+            usage: self
+                .usage
+                .some_if_reported()
+                .or(self.nested_usage.some_if_reported()),
             choices: self.choices.unwrap_or_default(),
             ..AnswerChunk::default()
         }
     }
 }
 
-impl<'de> FromAnyShape<'de> for RawChunk<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for RawChunk<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "choices" => self.choices = object.next_value::<ChoicesField<'_>>()?.0,
@@ -70,7 +74,7 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
                     self.has_message |= read_value::<TruthyValue, _>(&mut object)?.0
                 }
                 "code" => self.has_code |= read_value::<ErrorCode, _>(&mut object)?.0,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -81,12 +85,12 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
 #[derive(Default)]
 struct ErrorCode(bool);
 
-impl<'de> FromAnyShape<'de> for ErrorCode {
-    fn take_text(&mut self, text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for ErrorCode {
+    fn on_text(&mut self, text: Cow<'de, str>) {
         self.0 = !matches!(&*text, "" | "0" | "200" | "ok" | "OK");
     }
 
-    fn take_number(&mut self, number: f64) {
+    fn on_number(&mut self, number: f64) {
         self.0 = number != 0.0 && number != 200.0;
     }
 }
@@ -96,7 +100,7 @@ struct ChoicesField<'a>(Option<Vec<Choice<'a>>>);
 
 impl<'de> Deserialize<'de> for ChoicesField<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChoicesField<'de>, D::Error> {
-        let found = AnyShape::<ChoiceList<'de>>::deserialize(deserializer)?.0;
+        let found = LenientValue::<ChoiceList<'de>>::deserialize(deserializer)?.0;
         match found {
             ChoiceList { is_other: true, .. } => Err(D::Error::custom("`choices` is not a list")),
             found => Ok(ChoicesField(found.list)),
@@ -110,24 +114,24 @@ struct ChoiceList<'a> {
     is_other: bool,
 }
 
-impl<'de> FromAnyShape<'de> for ChoiceList<'de> {
-    fn take_text(&mut self, _text: Cow<'de, str>) {
+impl<'de> FromAnyJson<'de> for ChoiceList<'de> {
+    fn on_text(&mut self, _text: Cow<'de, str>) {
         self.is_other = true;
     }
 
-    fn take_number(&mut self, _number: f64) {
+    fn on_number(&mut self, _number: f64) {
         self.is_other = true;
     }
 
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+    fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
         let choices = self.list.insert(Vec::new());
-        while let Some(choice) = list.next_element::<AnyShape<Choice<'de>>>()? {
+        while let Some(choice) = list.next_element::<LenientValue<Choice<'de>>>()? {
             choices.push(choice.0);
         }
         Ok(())
     }
 
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         self.is_other = true;
         while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(())
@@ -138,20 +142,20 @@ impl<'de> FromAnyShape<'de> for ChoiceList<'de> {
 #[derive(Default)]
 struct NestedUsage(TokenCounts);
 
-impl<'de> FromAnyShape<'de> for NestedUsage {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for NestedUsage {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "usage" => self.0 = read_value(&mut object)?,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
     }
 }
 
-impl<'de> FromAnyShape<'de> for Choice<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for Choice<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "index" => self.index = read_value::<LenientCount, _>(&mut object)?.0.unwrap_or(0),
@@ -161,9 +165,11 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
                 "finish_reason" => {
                     self.finish_reason = read_value::<FinishReasonField, _>(&mut object)?.0
                 }
-                "usage" => self.usage = read_value::<TokenCounts, _>(&mut object)?.if_reported(),
+                "usage" => {
+                    self.usage = read_value::<TokenCounts, _>(&mut object)?.some_if_reported()
+                }
                 "error" => self.error |= read_value::<TruthyValue, _>(&mut object)?.0,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         self.error |= self.delta_or_message().is_some_and(|delta| delta.error);
@@ -171,28 +177,28 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
     }
 }
 
-impl<'de> FromAnyShape<'de> for Delta<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for Delta<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "content" => self.content = read_value(&mut object)?,
                 "refusal" => self.refusal = read_value::<ContentParts<'_>, _>(&mut object)?.text,
                 "tool_calls" | "function_call" => {
-                    self.call_bytes += read_value::<CallBytes, _>(&mut object)?.0;
+                    self.call_bytes += read_value::<ToolCallLength, _>(&mut object)?.0;
                     self.calls_tools |= self.call_bytes > 0;
                 }
                 "error" => self.error |= read_value::<TruthyValue, _>(&mut object)?.0,
                 key if self.thought.is_empty() && is_reasoning(key) => {
                     self.thought = read_value::<ContentParts<'_>, _>(&mut object)?.into_text();
                 }
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
     }
 
-    fn take_text(&mut self, text: Cow<'de, str>) {
-        self.content.take_text(text);
+    fn on_text(&mut self, text: Cow<'de, str>) {
+        self.content.on_text(text);
     }
 }
 

@@ -8,7 +8,7 @@ use super::{ApiKeyField, LlmApi, ModelPrompt, choices};
 pub(super) const API: LlmApi = LlmApi {
     name: "completions",
     path: "/completions",
-    key: ApiKeyField::BEARER,
+    key: ApiKeyField::OPENAI_KEY_FIELD,
     headers: &[],
     messages_key: None,
     has_system: false,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{LlmApi, ModelPrompt, completions, vectors};
+use super::{LlmApi, ModelPrompt, completions, numeric_responses};
 
 pub(super) const API: LlmApi = LlmApi {
     name: "embeddings",
@@ -11,8 +11,8 @@ pub(super) const API: LlmApi = LlmApi {
     computes_numbers: true,
     counts_on_request: false,
     put_prompt,
-    read_event: vectors::read,
-    read_answer: vectors::read,
+    read_event: numeric_responses::read,
+    read_answer: numeric_responses::read,
     ..completions::API
 };
 

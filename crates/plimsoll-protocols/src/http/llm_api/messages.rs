@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use serde::de::MapAccess;
 use serde_json::{Map, Value, json};
 
-use super::blocks::{AnswerItem, ErrorFields};
+use super::content_blocks::{AnswerItem, ErrorFields};
 use super::{ApiKeyField, LlmApi, ModelPrompt, completions};
 use crate::http::finish_reason::FinishReasonField;
 use crate::http::lenient_json::{
-    FromAnyShape, LenientCount, LenientString, ObjectKey, read_value, skip,
+    FromAnyJson, LenientCount, LenientString, ObjectKey, read_value, skip_value,
 };
 use crate::http::tokens::{AnswerChunk, Delta, TokenCounts, read_json};
 
@@ -62,8 +62,8 @@ struct MessageEvent<'a> {
     error: ErrorFields<'a>,
 }
 
-impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for MessageEvent<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
@@ -72,7 +72,7 @@ impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
                 "message" => self.message = read_value(&mut object)?,
                 "usage" => self.usage = read_value(&mut object)?,
                 "error" => self.error = read_value(&mut object)?,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -84,20 +84,20 @@ impl<'a> MessageEvent<'a> {
         match &*self.kind {
             kind if self.error.is_set || kind == "error" => AnswerChunk {
                 is_error: true,
-                explanation: self.error.text(),
+                explanation: self.error.display_text(),
                 ..AnswerChunk::default()
             },
             "message_start" => AnswerChunk {
                 // The answer's count in this event is not final, so only the prompt's is used.
-                usage: self.message.usage.counts(None).if_reported(),
+                usage: self.message.usage.into_counts(None).some_if_reported(),
                 ..AnswerChunk::default()
             },
             "content_block_start" => AnswerChunk::from_choice(self.block.into_delta(), None),
             "content_block_delta" => AnswerChunk::from_choice(self.delta.into_delta(), None),
             "message_delta" => {
-                let usage = self.usage.counts(self.usage.answer);
+                let usage = self.usage.into_counts(self.usage.answer);
                 AnswerChunk {
-                    usage: usage.if_reported(),
+                    usage: usage.some_if_reported(),
                     ..AnswerChunk::from_choice(Delta::default(), self.delta.stop_reason)
                 }
             }
@@ -124,16 +124,16 @@ struct MessageObject<'a> {
 impl<'a> MessageObject<'a> {
     fn into_unstreamed_chunk(self) -> AnswerChunk<'a> {
         AnswerChunk {
-            usage: self.usage.counts(self.usage.answer).if_reported(),
+            usage: self.usage.into_counts(self.usage.answer).some_if_reported(),
             is_error: self.error.is_set || self.kind == "error",
-            explanation: self.error.text(),
+            explanation: self.error.display_text(),
             ..AnswerChunk::from_choice(self.content.into_delta(), self.stop_reason.0)
         }
     }
 }
 
-impl<'de> FromAnyShape<'de> for MessageObject<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for MessageObject<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
@@ -141,7 +141,7 @@ impl<'de> FromAnyShape<'de> for MessageObject<'de> {
                 "stop_reason" => self.stop_reason = read_value(&mut object)?,
                 "usage" => self.usage = read_value(&mut object)?,
                 "error" => self.error = read_value(&mut object)?,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -161,7 +161,7 @@ struct MessageUsage {
 impl MessageUsage {
     /// Returns the counts, in which the cached and uncached tokens of the prompt are added up. `answer`: the tokens of
     /// the answer.
-    fn counts(self, answer: Option<u64>) -> TokenCounts {
+    fn into_counts(self, answer: Option<u64>) -> TokenCounts {
         TokenCounts {
             prompt: self.uncached,
             cached: self.cached,
@@ -171,8 +171,8 @@ impl MessageUsage {
     }
 }
 
-impl<'de> FromAnyShape<'de> for MessageUsage {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for MessageUsage {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "input_tokens" => self.uncached = read_value::<LenientCount, _>(&mut object)?.0,
@@ -187,7 +187,7 @@ impl<'de> FromAnyShape<'de> for MessageUsage {
                 "output_tokens_details" => {
                     self.thinking = read_value::<MessageUsage, _>(&mut object)?.thinking;
                 }
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -253,7 +253,7 @@ mod tests {
         ] {
             let chunk = read(json);
             assert_eq!(
-                (chunk.text_bytes(), chunk.has_thoughts()),
+                (chunk.text_length(), chunk.has_reasoning()),
                 (bytes, thinks),
                 "{json}"
             );
@@ -276,10 +276,10 @@ mod tests {
             "stop_reason":"tool_use","usage":{"input_tokens":9,"output_tokens":7}}"#;
         let chunk = read_answer(json.as_bytes()).unwrap();
         assert_eq!(
-            (chunk.first_reply(), chunk.text_bytes()),
+            (chunk.first_reply(), chunk.text_length()),
             (["It is", ""], 2 + 5 + 1)
         );
-        let ends: Vec<_> = chunk.choice_ends().collect();
+        let ends: Vec<_> = chunk.finish_reasons().collect();
         assert_eq!(ends, [(0, Some(FinishReason::ToolCalls))]);
         let usage = chunk.usage().unwrap().usage(true);
         assert_eq!((usage.prompt, usage.answer), (9, 7));
@@ -299,7 +299,7 @@ mod tests {
             r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},
             "usage":{"output_tokens":15}}"#,
         );
-        let reasons: Vec<_> = last.choice_ends().collect();
+        let reasons: Vec<_> = last.finish_reasons().collect();
         assert_eq!(reasons, [(0, Some(FinishReason::Length))]);
         let usage = last.usage().unwrap().or_earlier(first).usage(true);
         assert_eq!((usage.prompt, usage.answer), (1109, 15));

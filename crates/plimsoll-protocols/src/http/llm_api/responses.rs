@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use serde::de::MapAccess;
 use serde_json::{Map, Value, json};
 
-use super::blocks::{AnswerItem, ErrorFields};
+use super::content_blocks::{AnswerItem, ErrorFields};
 use super::{LlmApi, ModelPrompt, completions};
 use crate::http::finish_reason::{FinishReason, FinishReasonField};
 use crate::http::lenient_json::{
-    FromAnyShape, LenientString, ObjectKey, TruthyValue, read_value, skip,
+    FromAnyJson, LenientString, ObjectKey, TruthyValue, read_value, skip_value,
 };
 use crate::http::tokens::{AnswerChunk, ContentParts, Delta, TokenCounts, is_reasoning, read_json};
 
@@ -54,8 +54,8 @@ struct ResponseEvent<'a> {
     has_error: bool,
 }
 
-impl<'de> FromAnyShape<'de> for ResponseEvent<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for ResponseEvent<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
@@ -67,7 +67,7 @@ impl<'de> FromAnyShape<'de> for ResponseEvent<'de> {
                 "message" => {
                     self.error.message = read_value::<LenientString<'_>, _>(&mut object)?.0
                 }
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -80,12 +80,12 @@ impl<'a> ResponseEvent<'a> {
         if kind == "error" || self.has_error {
             return AnswerChunk {
                 is_error: true,
-                explanation: self.error.text(),
+                explanation: self.error.display_text(),
                 ..AnswerChunk::default()
             };
         }
         if let Some(what) = kind.strip_suffix(".delta") {
-            return AnswerChunk::from_choice(delta_of(what, self.delta), None);
+            return AnswerChunk::from_choice(build_delta(what, self.delta), None);
         }
         match kind {
             // The name of a tool is the first part of a tool call that the model generates.
@@ -114,7 +114,7 @@ impl<'a> ResponseEvent<'a> {
 }
 
 /// Returns a piece of text as content, reasoning or a tool call, depending on the type of its event.
-fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
+fn build_delta<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
     let mut delta = Delta::default();
     match what {
         "output_text" | "text" | "audio.transcript" | "audio_transcript" => delta.content = text,
@@ -149,8 +149,8 @@ struct ResponseObject<'a> {
     output: AnswerItem<'a>,
 }
 
-impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for ResponseObject<'de> {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "status" => self.status = read_value::<LenientString<'_>, _>(&mut object)?.0,
@@ -167,7 +167,7 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
                 }
                 "incomplete_details" => self.incomplete = read_value(&mut object)?,
                 "output" => self.output = read_value(&mut object)?,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -180,23 +180,23 @@ impl<'a> ResponseObject<'a> {
     fn into_last_chunk(self, status: &str) -> AnswerChunk<'a> {
         let reason = self.finish_reason(status);
         AnswerChunk {
-            usage: self.usage.if_reported(),
+            usage: self.usage.some_if_reported(),
             is_last: true,
-            explanation: self.error.text(),
+            explanation: self.error.display_text(),
             ..AnswerChunk::from_choice(Delta::default(), Some(reason))
         }
     }
 
     /// Returns the chunk for a response that was not streamed.
     fn into_unstreamed_chunk(self) -> AnswerChunk<'a> {
-        let explanation = match self.error.text() {
-            text if text.is_empty() && self.is_error => self.outer_error.text(),
+        let explanation = match self.error.display_text() {
+            text if text.is_empty() && self.is_error => self.outer_error.display_text(),
             text => text,
         };
         let has_ended = !matches!(&*self.status, "" | "queued" | "in_progress");
         let reason = has_ended.then(|| self.finish_reason(&self.status));
         AnswerChunk {
-            usage: self.usage.if_reported(),
+            usage: self.usage.some_if_reported(),
             is_error: self.is_error || self.status.is_empty() && !explanation.is_empty(),
             explanation,
             ..AnswerChunk::from_choice(self.output.into_delta(), reason)
@@ -217,12 +217,12 @@ impl<'a> ResponseObject<'a> {
 #[derive(Default)]
 struct IncompleteDetails(Option<FinishReason>);
 
-impl<'de> FromAnyShape<'de> for IncompleteDetails {
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+impl<'de> FromAnyJson<'de> for IncompleteDetails {
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "reason" => self.0 = read_value::<FinishReasonField, _>(&mut object)?.0,
-                _ => skip(&mut object)?,
+                _ => skip_value(&mut object)?,
             }
         }
         Ok(())
@@ -307,7 +307,7 @@ mod tests {
         ] {
             let chunk = read_event(json.as_bytes()).unwrap();
             assert_eq!(
-                (chunk.text_bytes(), chunk.has_thoughts()),
+                (chunk.text_length(), chunk.has_reasoning()),
                 (bytes, thinks),
                 "{json}"
             );
@@ -349,7 +349,7 @@ mod tests {
         ] {
             let json = format!(r#"{{"type":"response.{kind}","response":{response}}}"#);
             let chunk = read_event(json.as_bytes()).unwrap();
-            let ends: Vec<_> = chunk.choice_ends().collect();
+            let ends: Vec<_> = chunk.finish_reasons().collect();
             assert_eq!(
                 (ends, chunk.is_last),
                 (vec![(0, Some(reason))], true),
@@ -395,16 +395,16 @@ mod tests {
         ] {
             let chunk = read_answer(json.as_bytes()).unwrap();
             assert_eq!(
-                (chunk.first_reply(), chunk.has_thoughts()),
+                (chunk.first_reply(), chunk.has_reasoning()),
                 ([content, ""], thinks),
                 "{json}"
             );
-            let ends: Vec<_> = chunk.choice_ends().collect();
+            let ends: Vec<_> = chunk.finish_reasons().collect();
             assert_eq!(ends, [(0, reason)], "{json}");
             assert!(!chunk.is_error(), "{json}");
         }
         let call = r#"{"status":"completed","output":[{"type":"function_call","name":"find","arguments":"{}"}]}"#;
-        assert_eq!(read_answer(call.as_bytes()).unwrap().text_bytes(), 4);
+        assert_eq!(read_answer(call.as_bytes()).unwrap().text_length(), 4);
         for (failed, text) in [
             (r#"{"error":{"message":"no such model"}}"#, "no such model"),
             (

@@ -3,7 +3,7 @@
 //! This file is long because every way in which a stream can end is covered.
 
 use plimsoll_engine::driver::{CallId, Driver};
-use plimsoll_model::rows::template::{MetadataField, RowOrder, Template, Variation};
+use plimsoll_model::rows::template::{MetadataField, RowOrder, Template, VariationSettings};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{EndStream, Http2Frame, PREFACE, split_frame};
 
@@ -173,8 +173,8 @@ fn varying_parts_render_per_request() {
     let template = parse("{\"n\": {{seq}}}");
     for has_body in [false, true] {
         let mut varying = call();
-        varying.varying = Some(VaryingHttp {
-            variation: Variation::new(1, 1, 0, RowOrder::RoundRobin),
+        varying.varying = Some(VaryingRequest {
+            variation: VariationSettings::new(1, 1, 0, RowOrder::RoundRobin),
             path: Some(path.clone()),
             headers: vec![MetadataField {
                 name: "x-n".into(),
@@ -334,13 +334,13 @@ fn finished_call_holds_stream_until_closed() {
         .unwrap();
     assert_eq!(driver.capacity(), 1);
     out.clear();
-    let until = driver.deadline().unwrap();
+    let until = driver.next_timer().unwrap();
     assert_eq!(until, Time(5) + DRAIN_TIMEOUT);
-    driver.expire(until, &mut out, &mut events);
+    driver.on_timer(until, &mut out, &mut events);
     let mut reset = Vec::new();
     write::reset_stream(&mut reset, 3, ErrorCode::CANCEL);
     assert_eq!((out, driver.capacity()), (reset, 2));
-    assert_eq!(driver.deadline(), None);
+    assert_eq!(driver.next_timer(), None);
     // Neither call ends again, and nothing was in flight.
     driver.receive_end(Time(7), &mut events).unwrap();
     driver.abort(Outcome::Reset, Time(7), &mut events);
@@ -532,11 +532,11 @@ fn endless_stream_is_reset_at_duration() {
         .receive(&bytes, Time(2), &mut out, &mut events)
         .unwrap();
     let end = Time(2).plus_nanos(3_000_000_000);
-    assert_eq!(driver.deadline(), Some(end));
+    assert_eq!(driver.next_timer(), Some(end));
     out.clear();
-    driver.expire(end, &mut out, &mut events);
+    driver.on_timer(end, &mut out, &mut events);
     assert_eq!(ends(&events), [(0, Outcome::Ok, 9)]);
     let mut reset = Vec::new();
     write::reset_stream(&mut reset, 1, ErrorCode::CANCEL);
-    assert_eq!((out, driver.deadline()), (reset, None));
+    assert_eq!((out, driver.next_timer()), (reset, None));
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use plimsoll_model::rows::template::MAX_TAKEN_BYTES;
+use plimsoll_model::rows::template::MAX_CAPTURED_VALUE_BYTES;
 use regex::Regex;
 
-use super::exchange::{RecordedExchange, header};
+use super::exchange::{RecordedExchange, find_header};
 use super::json_leaves::json_leaves;
-use super::values::{entity_words, is_distinctive, is_identifying_name, is_random, owner_words};
+use super::value_classes::{
+    entity_words, id_owner_words, is_distinctive, is_identifying_name, looks_random,
+};
 use crate::journey::{TakeSpec, TakeTable};
 
 /// The maximum size of a body that is searched for values, in bytes: journeys keep no larger bodies.
@@ -99,13 +101,13 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
             name if IGNORED_HEADERS.contains(&name) => {}
             name => values.push(AnswerValue {
                 take: header_source(name, None),
-                name: to_name(name),
+                name: to_snake_case(name),
                 words: if is_identifying_name(name) {
                     entity_words(name)
                 } else {
                     BTreeSet::new()
                 },
-                owner: owner_words(name),
+                owner: id_owner_words(name),
                 is_distinctive: is_distinctive(value, name),
                 is_in_list: false,
                 value: value.clone(),
@@ -116,7 +118,7 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     values.retain(|found| {
         let is_identified = !found.words.is_empty() || !found.owner.is_empty();
         (found.is_distinctive || is_identified)
-            && (1..=MAX_TAKEN_BYTES).contains(&found.value.len())
+            && (1..=MAX_CAPTURED_VALUE_BYTES).contains(&found.value.len())
     });
     values
 }
@@ -124,7 +126,7 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
 /// Returns the words that name the thing whose id a JSON leaf is. They come from its key, from its nearest parent with
 /// words, or from the path.
 fn leaf_owner_words(pointer: &str, key: &str, path: &str) -> BTreeSet<String> {
-    let own = owner_words(key);
+    let own = id_owner_words(key);
     if own.is_empty() || !entity_words(key).is_empty() {
         return own;
     }
@@ -157,7 +159,7 @@ pub(super) fn body_source(regex: String) -> TakeSpec {
 /// Returns a name for the value of a JSON leaf: `item_id` for `/items/0/id`, and for `/id` in a response to `/items`.
 fn leaf_name(pointer: &str, key: &str, path: &str) -> String {
     if !matches!(key, "id" | "uuid" | "key" | "code" | "number" | "name" | "") {
-        return to_name(key);
+        return to_snake_case(key);
     }
     let is_word = |token: &&str| {
         !entity_words(token).is_empty() && !token.bytes().any(|b| b.is_ascii_digit())
@@ -166,11 +168,11 @@ fn leaf_name(pointer: &str, key: &str, path: &str) -> String {
     let of_path = || path.rsplit('/').find(|segment| is_word(segment));
     let parent = parents.next().or_else(of_path).unwrap_or_default();
     let parent = parent.strip_suffix('s').unwrap_or(parent);
-    to_name(&format!("{parent}_{key}"))
+    to_snake_case(&format!("{parent}_{key}"))
 }
 
 /// Converts a text to a name: words of lower-case letters and digits, joined by `_`.
-pub(super) fn to_name(text: &str) -> String {
+pub(super) fn to_snake_case(text: &str) -> String {
     let mut name = String::new();
     let mut last = ' ';
     for c in text.chars().take(60) {
@@ -200,7 +202,7 @@ fn cookie_value(field: &str) -> Option<AnswerValue> {
     };
     Some(AnswerValue {
         take: TakeSpec::From(take),
-        name: to_name(name),
+        name: to_snake_case(name),
         words: BTreeSet::new(),
         owner: BTreeSet::new(),
         is_distinctive: is_distinctive(value, name),
@@ -231,9 +233,9 @@ fn location_values(location: &str) -> Vec<AnswerValue> {
         let pattern = format!("{mark}{}=({content})", regex::escape(name));
         values.push(AnswerValue {
             take: header_source("location", Some(pattern)),
-            name: to_name(name),
+            name: to_snake_case(name),
             words: entity_words(name),
-            owner: owner_words(name),
+            owner: id_owner_words(name),
             is_distinctive: is_distinctive(value, name),
             is_in_list: false,
             value: value.to_owned(),
@@ -259,7 +261,7 @@ fn location_values(location: &str) -> Vec<AnswerValue> {
                     "location",
                     Some(format!("{}([^/?#]+)", regex::escape(prefix))),
                 ),
-                name: to_name(&format!("{singular}_id")),
+                name: to_snake_case(&format!("{singular}_id")),
                 words: entity_words(prefix),
                 owner: entity_words(name),
                 is_distinctive: is_distinctive(segment, "id"),
@@ -315,12 +317,12 @@ fn page_values(page: &str) -> Vec<AnswerValue> {
         } else {
             format!("{value_text}{quote}[^>]*{name_text}")
         };
-        if finds_first(&pattern, page, value) {
+        if first_match_captures(&pattern, page, value) {
             values.push(AnswerValue {
                 take: body_source(pattern),
-                name: to_name(name),
+                name: to_snake_case(name),
                 words: entity_words(name),
-                owner: owner_words(name),
+                owner: id_owner_words(name),
                 is_distinctive: is_distinctive(value, name),
                 is_in_list: false,
                 value: value.to_owned(),
@@ -331,7 +333,7 @@ fn page_values(page: &str) -> Vec<AnswerValue> {
 }
 
 /// Returns whether the first match of the regular expression in `text` captures `value`.
-fn finds_first(pattern: &str, text: &str, value: &str) -> bool {
+fn first_match_captures(pattern: &str, text: &str, value: &str) -> bool {
     let Ok(expression) = Regex::new(pattern) else {
         return false;
     };
@@ -340,21 +342,21 @@ fn finds_first(pattern: &str, text: &str, value: &str) -> bool {
 }
 
 /// The maximum length of the text before a value in the value's regular expression, in bytes.
-const MAX_CONTEXT_BYTES: usize = 32;
+const MAX_PRECEDING_TEXT_BYTES: usize = 32;
 /// The minimum length of the text before a value in the value's regular expression, in bytes.
-const MIN_CONTEXT_BYTES: usize = 3;
+const MIN_PRECEDING_TEXT_BYTES: usize = 3;
 /// The maximum number of tags of a page whose values are examined: for each tag the whole page is searched.
 const MAX_TAGS: usize = 100;
 
 /// Returns a regular expression that finds a value in a page by the text before it.
-pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
+pub(super) fn build_capture_regex(page: &str, value: &str) -> Option<String> {
     for (at, _) in page.match_indices(value).take(8) {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let (before, after) = (&page[..at], &page[at + value.len()..]);
         if before.ends_with(is_word) || after.starts_with(is_word) {
             continue;
         }
-        let mut from = at.saturating_sub(MAX_CONTEXT_BYTES);
+        let mut from = at.saturating_sub(MAX_PRECEDING_TEXT_BYTES);
         while !page.is_char_boundary(from) {
             from += 1;
         }
@@ -376,11 +378,13 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
         };
         for start in starts.into_iter().rev() {
             let prefix = &context[start..];
-            if prefix.split(is_edge).any(is_random) {
+            if prefix.split(is_edge).any(looks_random) {
                 break;
             }
             let pattern = format!("{}([^{end}]+)", regex::escape(prefix));
-            if prefix.trim().len() >= MIN_CONTEXT_BYTES && finds_first(&pattern, page, value) {
+            if prefix.trim().len() >= MIN_PRECEDING_TEXT_BYTES
+                && first_match_captures(&pattern, page, value)
+            {
                 return Some(pattern);
             }
         }
@@ -389,7 +393,7 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
 }
 
 /// Returns the names and values of the cookies that a response sets; an empty value deletes the cookie.
-pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn response_cookies(headers: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
     let fields = headers.iter().filter(|(name, _)| name == "set-cookie");
     fields.filter_map(|(_, field)| {
         let (name, rest) = field.split_once('=')?;
@@ -404,7 +408,7 @@ pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = 
 /// origin.
 pub(super) fn redirect_path(exchange: &RecordedExchange) -> Option<(&str, TakeSpec)> {
     let answer = exchange.answer.as_ref()?;
-    let location = header(&answer.headers, "location")?;
+    let location = find_header(&answer.headers, "location")?;
     if location.starts_with('/') && !location.starts_with("//") && !location.contains('#') {
         return Some((location, header_source("location", None)));
     }

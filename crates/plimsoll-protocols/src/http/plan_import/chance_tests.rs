@@ -3,14 +3,14 @@
 use super::tests::{answered, archive, entry, get, plan, post, step};
 
 /// Returns how many values the steps of a plan take.
-fn count_taken_values(plan: &toml::Table) -> usize {
+fn count_captured_values(plan: &toml::Table) -> usize {
     let steps = plan["steps"].as_array().expect("steps");
     let takes = steps.iter().filter_map(|step| step.get("take")?.as_table());
     takes.map(toml::Table::len).sum()
 }
 
 #[test]
-fn common_values_are_not_taken_by_chance() {
+fn common_values_are_not_captured_by_chance() {
     let answer = r#"{"page_id":1,"lang_id":"en","key":"true","year_number":2026,"state":"pending","code":"summer",
         "token_type":"Bearer","price_ref":"199.99","screen":"1920x1080","kind_key":"application/json","total_id":100000,
         "status":"awaiting_payment_confirmation","item":{"id":7}}"#;
@@ -31,12 +31,12 @@ fn common_values_are_not_taken_by_chance() {
     ];
     entries.extend(paths.map(|path| entry(20, get(&format!("http://a{path}")), answered("{}"))));
     let (plan, imported) = plan(&archive(&entries));
-    assert_eq!(count_taken_values(&plan), 0, "{}", imported.plan);
+    assert_eq!(count_captured_values(&plan), 0, "{}", imported.plan);
     assert_eq!(step(&plan, 1)["body"].as_str(), Some(sent));
 }
 
 #[test]
-fn short_ids_of_same_thing_are_taken() {
+fn short_ids_with_matching_field_names_are_captured() {
     let entries = [
         entry(
             0,

@@ -9,21 +9,24 @@ use std::ops::Range;
 use plimsoll_model::formats::redaction;
 
 use super::answer_values::{
-    AnswerValue, MAX_SEARCHED_BODY_BYTES, answer_values, body_source, expression_for, redirect_path,
+    AnswerValue, MAX_SEARCHED_BODY_BYTES, answer_values, body_source, build_capture_regex,
+    redirect_path,
 };
 use super::exchange::{PlusSign, RecordedExchange, percent_decode};
-use super::field_text::FieldText;
 use super::nested_values::{embedded_secrets, nested_values};
 use super::request_parts::find_pieces;
 use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::{SecretPlaceholders, is_password, is_secret_value};
-use super::values::{entity_words, is_common, is_identifying_name, is_random, owner_words};
+use super::template_text::TemplateText;
+use super::value_classes::{
+    entity_words, id_owner_words, is_common, is_identifying_name, looks_random,
+};
 use crate::journey::TakeSpec;
 
 /// The maximum number of responses that are stored as sources of the same value.
-const MAX_SOURCES: usize = 8;
+const MAX_SOURCES_PER_VALUE: usize = 8;
 /// The maximum total size of the pages that are searched for values, in bytes.
-const MAX_SEARCHED_BYTES: usize = 512 << 20;
+const MAX_SEARCHED_PAGE_BYTES: usize = 512 << 20;
 /// Names of built-in template fields, to which values can't be bound.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
@@ -47,7 +50,7 @@ type FoundValue = (Range<usize>, ValueReplacement);
 
 /// The result of the correlation: the values that each step takes, the step and name of each value in an item of a
 /// list, and the plan's secrets.
-type CollectedTakes = (
+type CorrelationResult = (
     Vec<BTreeMap<String, TakeSpec>>,
     Vec<(usize, String)>,
     SecretPlaceholders,
@@ -97,7 +100,7 @@ impl ValueCorrelator {
                 continue;
             }
             let known = self.known.entry(value.value.clone()).or_default();
-            if known.len() < MAX_SOURCES {
+            if known.len() < MAX_SOURCES_PER_VALUE {
                 known.push(KnownValue {
                     step,
                     value,
@@ -105,7 +108,9 @@ impl ValueCorrelator {
                 });
             }
         }
-        if let Some((path, take)) = redirect_path(exchange).filter(|(path, _)| may_vary(path)) {
+        if let Some((path, take)) =
+            redirect_path(exchange).filter(|(path, _)| may_vary_between_users(path))
+        {
             let value = AnswerValue {
                 value: path.to_owned(),
                 take,
@@ -133,17 +138,17 @@ impl ValueCorrelator {
     }
 
     /// Returns the values that each step takes from its response, and the rest of the state that the plan needs.
-    pub(super) fn into_takes(self) -> CollectedTakes {
+    pub(super) fn into_result(self) -> CorrelationResult {
         (self.takes, self.list_items, self.secrets)
     }
 
     /// Returns a field in place of `path`, if an earlier response redirected to this path.
-    pub(super) fn redirect_field(&mut self, path: &str) -> Option<FieldText> {
+    pub(super) fn redirect_field(&mut self, path: &str) -> Option<TemplateText> {
         let at = self.places.iter().rposition(|(known, _)| known == path)?;
         let (_, mut known) = self.places.remove(at);
         let name = self.bind_value(&mut known);
         self.places.push((path.to_owned(), known));
-        let mut text = FieldText::default();
+        let mut text = TemplateText::default();
         text.push_field(&name);
         Some(text)
     }
@@ -154,7 +159,7 @@ impl ValueCorrelator {
         &mut self,
         text: &str,
         values: &[RequestValue],
-    ) -> FieldText {
+    ) -> TemplateText {
         let found = values.iter();
         let found = found
             .flat_map(|value| self.find_replacements(text, value))
@@ -164,7 +169,7 @@ impl ValueCorrelator {
 
     /// Returns the value of a header field with fields in place of values of earlier responses. Secrets are not
     /// replaced.
-    pub(super) fn header_text(&mut self, name: &str, text: &str) -> FieldText {
+    pub(super) fn replace_in_header_value(&mut self, name: &str, text: &str) -> TemplateText {
         let credentials = text.find(' ').map_or(0, |blank| blank + 1);
         let mut wholes = vec![0, credentials];
         wholes.dedup();
@@ -175,9 +180,9 @@ impl ValueCorrelator {
                 name: name.to_owned(),
                 place: ValueSyntax::Text,
             };
-            let found = self.find_name(&value);
+            let found = self.find_bound_name(&value);
             if let Some(field) = found.or_else(|| self.search_pages(&value)) {
-                let mut made = FieldText::from_literal(&text[..begin]);
+                let mut made = TemplateText::from_literal(&text[..begin]);
                 if made.can_append_field() {
                     made.push_field(&field);
                     return made;
@@ -190,7 +195,7 @@ impl ValueCorrelator {
             name: name.to_owned(),
             place: ValueSyntax::Text,
         };
-        let found = self.find_pieces(text, &whole);
+        let found = self.find_known_pieces(text, &whole);
         if found.is_empty() {
             self.sent.insert(text[credentials..].to_owned());
             self.sent.insert(text.to_owned());
@@ -204,7 +209,7 @@ impl ValueCorrelator {
             TakeSpec::From(table) => table.cookie.as_deref() == Some(name),
             TakeSpec::Json(_) => false,
         };
-        self.bind_known(value, &is_it)
+        self.bind_matching_value(value, &is_it)
     }
 
     fn find_replacements(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
@@ -214,7 +219,7 @@ impl ValueCorrelator {
         // need no encoding are replaced.
         let is_plain = value.place != ValueSyntax::Embedded || held == value.value;
         let takes_field = is_one_segment && is_plain;
-        if let Some(name) = self.find_name(value).filter(|_| takes_field) {
+        if let Some(name) = self.find_bound_name(value).filter(|_| takes_field) {
             return vec![(value.span.clone(), ValueReplacement::Field(name))];
         }
         if is_secret_value(value) {
@@ -233,7 +238,7 @@ impl ValueCorrelator {
             return found.collect();
         }
         let secrets = embedded_secrets(text, value);
-        let mut found = self.find_pieces(text, value);
+        let mut found = self.find_known_pieces(text, value);
         found.retain(|(span, _)| {
             let mut secrets = secrets.iter().map(|secret| &secret.span);
             secrets.all(|secret| span.end <= secret.start || secret.end <= span.start)
@@ -255,17 +260,17 @@ impl ValueCorrelator {
     fn secret_placeholder(&mut self, value: &RequestValue, held: &str) -> ValueReplacement {
         self.sent.insert(value.value.clone());
         let is_variable =
-            value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
+            value.place == ValueSyntax::Query && redaction::is_secret_parameter_name(&value.name);
         // A variable replaces the encoded text of a query parameter, so it contains the encoded value.
         if is_variable {
-            ValueReplacement::Variable(self.secrets.variable(&value.name, held))
+            ValueReplacement::Variable(self.secrets.assign_variable(&value.name, held))
         } else {
-            ValueReplacement::Field(format!("row.{}", self.secrets.value_column(value)))
+            ValueReplacement::Field(format!("row.{}", self.secrets.assign_value_column(value)))
         }
     }
 
     /// Returns the pieces of a value that equal distinctive values of responses, with their replacements.
-    fn find_pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
+    fn find_known_pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         if held != value.value || value.place == ValueSyntax::JsonNumber {
             return Vec::new();
@@ -280,7 +285,7 @@ impl ValueCorrelator {
                 continue;
             }
             let is_distinctive = |known: &KnownValue| known.value.is_distinctive;
-            match self.bind_known(&held[piece.clone()], &is_distinctive) {
+            match self.bind_matching_value(&held[piece.clone()], &is_distinctive) {
                 Some(name) => found.push((span, ValueReplacement::Field(name))),
                 // The whole value is not marked as sent yet, since a page may contain it.
                 None if piece.len() == held.len() => {}
@@ -291,12 +296,12 @@ impl ValueCorrelator {
     }
 
     /// Returns the name bound to the response value that equals this value and identifies the same thing.
-    fn find_name(&mut self, value: &RequestValue) -> Option<String> {
+    fn find_bound_name(&mut self, value: &RequestValue) -> Option<String> {
         // A value that is not distinctive is matched only if the names in request and response share a word.
         let is_common = is_common(&value.value);
         let is_segment = is_segment(value);
         let words = if is_common && !is_segment {
-            owner_words(&value.name)
+            id_owner_words(&value.name)
         } else {
             entity_words(&value.name)
         };
@@ -310,10 +315,14 @@ impl ValueCorrelator {
             };
             known.value.is_distinctive || is_identified && !words.is_disjoint(its_words)
         };
-        self.bind_known(&value.value, &shares)
+        self.bind_matching_value(&value.value, &shares)
     }
 
-    fn bind_known(&mut self, value: &str, is_it: &dyn Fn(&KnownValue) -> bool) -> Option<String> {
+    fn bind_matching_value(
+        &mut self,
+        value: &str,
+        is_it: &dyn Fn(&KnownValue) -> bool,
+    ) -> Option<String> {
         let known = self.known.get_mut(value)?;
         let at = known.iter().position(is_it)?;
         if let Some(name) = &known[at].name {
@@ -354,16 +363,16 @@ impl ValueCorrelator {
 
     /// Searches earlier pages for a random value. Returns the name to which the found value is bound.
     fn search_pages(&mut self, value: &RequestValue) -> Option<String> {
-        if !is_random(&value.value) || self.sent.contains(&value.value) {
+        if !looks_random(&value.value) || self.sent.contains(&value.value) {
             return None;
         }
         let mut found = None;
         for (step, page) in &self.pages {
             self.searched += page.len();
-            if self.searched > MAX_SEARCHED_BYTES {
+            if self.searched > MAX_SEARCHED_PAGE_BYTES {
                 return None;
             }
-            if let Some(expression) = expression_for(page, &value.value) {
+            if let Some(expression) = build_capture_regex(page, &value.value) {
                 found = Some((*step, expression));
                 break;
             }
@@ -375,7 +384,7 @@ impl ValueCorrelator {
             value: AnswerValue {
                 value: value.value.clone(),
                 take: body_source(expression),
-                name: super::answer_values::to_name(&decoded),
+                name: super::answer_values::to_snake_case(&decoded),
                 words: BTreeSet::new(),
                 owner: BTreeSet::new(),
                 is_distinctive: true,
@@ -393,8 +402,8 @@ impl ValueCorrelator {
 }
 
 /// Returns the text with the replacements. `found`: the replacements, in the order of the text.
-fn replace_values(text: &str, found: Vec<FoundValue>) -> FieldText {
-    let mut made = FieldText::default();
+fn replace_values(text: &str, found: Vec<FoundValue>) -> TemplateText {
+    let mut made = TemplateText::default();
     let mut at = 0;
     for (span, replacement) in found {
         made.push(&text[at..span.start]);
@@ -419,6 +428,6 @@ fn is_segment(value: &RequestValue) -> bool {
 }
 
 /// Returns whether the path of a redirect may differ between users.
-fn may_vary(path: &str) -> bool {
+fn may_vary_between_users(path: &str) -> bool {
     path.contains('?') || path.bytes().any(|byte| byte.is_ascii_digit())
 }

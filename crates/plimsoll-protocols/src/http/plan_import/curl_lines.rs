@@ -77,7 +77,7 @@ impl RecordedTraffic {
                 "-X" => method = rest.next().cloned(),
                 "-H" => exchange
                     .headers
-                    .extend(rest.next().and_then(|field| split_field(field))),
+                    .extend(rest.next().and_then(|field| split_header(field))),
                 "-d" => exchange.body = read_body(rest.next())?,
                 "-F" => exchange.add_part(rest.next().map_or("", String::as_str)),
                 "-u" => {
@@ -128,7 +128,7 @@ fn user_information(url: &str) -> Option<String> {
 }
 
 /// Splits the value of `--header` into name and value; `$$` at the beginning of the value becomes `$`.
-fn split_field(field: &str) -> Option<(String, String)> {
+fn split_header(field: &str) -> Option<(String, String)> {
     let (name, value) = field.split_once(':')?;
     let value = value.trim();
     let value = value

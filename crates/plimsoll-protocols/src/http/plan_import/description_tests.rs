@@ -1,4 +1,4 @@
-//! Tests of plans of descriptions of services and of lines.
+//! Tests of plans that are imported from descriptions of services (OpenAPI) and from curl command lines.
 
 use serde_json::{Value, json};
 use toml::Table;
@@ -180,8 +180,8 @@ fn curl_lines_become_steps() {
     }
 }
 
-/// The description above, as a person writes it.
-const YAML: &str = r##"# The shop.
+/// The description of [`description`] in YAML, with comments and YAML shorthand.
+const YAML_DESCRIPTION: &str = r##"# The shop.
 openapi: 3.1.0
 info: {title: Shop}
 servers:
@@ -241,24 +241,24 @@ fn yaml_and_json_make_same_plan() {
             let imported = import_with(&chosen).expect("a plan");
             (imported.plan, imported.notes, imported.variables)
         };
-        assert_eq!(of(YAML), of(&json));
+        assert_eq!(of(YAML_DESCRIPTION), of(&json));
     }
 }
 
 #[test]
 fn broken_yaml_is_rejected_by_line_and_column() {
-    let broken = YAML.replace("      security: [{}]", "      security: [{}");
+    let broken = YAML_DESCRIPTION.replace("      security: [{}]", "      security: [{}");
     let problem = import(&broken).expect_err("not YAML");
     assert!(problem.starts_with("line 13, column "), "{problem}");
-    let version = YAML.replace("openapi: 3.1.0", "openapi: 3.1");
+    let version = YAML_DESCRIPTION.replace("openapi: 3.1.0", "openapi: 3.1");
     assert!(import(&version).is_ok());
-    let old = YAML.replace("openapi: 3.1.0", "swagger: '2.0'");
+    let old = YAML_DESCRIPTION.replace("openapi: 3.1.0", "swagger: '2.0'");
     let problem = import(&old).expect_err("too old");
     assert!(problem.starts_with("swagger: version 2.0"), "{problem}");
 }
 
 #[test]
-fn scripts_have_honest_errors() {
+fn script_errors_suggest_a_recording() {
     let script = "import http from 'k6/http';\nexport default function () {}\n";
     assert!(
         import(script)
@@ -268,7 +268,7 @@ fn scripts_have_honest_errors() {
 }
 
 #[test]
-fn messages_agree_with_their_numbers() {
+fn notes_use_singular_for_one() {
     let text = description().to_string();
     let operations = ["items".to_owned()];
     let one = PlanImportRequest {

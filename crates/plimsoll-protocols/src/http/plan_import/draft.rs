@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_model::formats::units::Period;
 use toml::Value;
 
-use super::field_text::{FieldText, toml_key, toml_string};
+use super::template_text::{TemplateText, toml_key, toml_string};
 use crate::journey::TakeSpec;
 
 /// A plan that is being built.
@@ -31,9 +31,9 @@ pub(super) struct StepDraft {
     /// The comment lines above the step, without `#`.
     pub(super) comments: Vec<String>,
     pub(super) method: String,
-    pub(super) path: FieldText,
+    pub(super) path: TemplateText,
     pub(super) headers: BTreeMap<String, Vec<HeaderText>>,
-    pub(super) body: Option<FieldText>,
+    pub(super) body: Option<TemplateText>,
     pub(super) parts: Vec<PartDraft>,
     /// The expected status, if the response was not a success.
     pub(super) expect: Option<u16>,
@@ -45,7 +45,7 @@ pub(super) struct StepDraft {
 /// The value of a header field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HeaderText {
-    Text(FieldText),
+    Text(TemplateText),
     /// The name of an environment variable.
     Env(String),
 }
@@ -60,7 +60,7 @@ impl HeaderText {
 }
 
 /// Returns the name of the rows file for the plan `plan`.
-pub(super) fn rows_file(plan: &str) -> String {
+pub(super) fn rows_file_name(plan: &str) -> String {
     format!("{plan}-users.csv")
 }
 
@@ -87,7 +87,7 @@ impl PlanDraft {
                 &mut text,
                 "In forms and URLs values are written percent-encoded: a%26b for a&b. Give each user an account of its own.",
             );
-            let file = toml_string(&rows_file(&self.name));
+            let file = toml_string(&rows_file_name(&self.name));
             push_line(&mut text, &format!("[rows]\nfile = {file}"));
         }
         text.push_str("\n# Users who arrive; raise the rate once the plan works.\n");
@@ -182,7 +182,7 @@ impl StepDraft {
 #[derive(Clone, Debug)]
 pub(super) struct PartDraft {
     pub(super) name: String,
-    pub(super) value: FieldText,
+    pub(super) value: TemplateText,
     /// The file that is sent in place of a value.
     pub(super) file: Option<String>,
 }

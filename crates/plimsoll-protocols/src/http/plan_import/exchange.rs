@@ -51,7 +51,7 @@ pub(super) struct RecordedAnswer {
 }
 
 /// Returns the first value of a header field.
-pub(super) fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+pub(super) fn find_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = headers.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
 }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::exchange::{
-    RecordedAnswer, RecordedExchange, RecordedPart, RequestBody, header, split_url,
+    RecordedAnswer, RecordedExchange, RecordedPart, RequestBody, find_header, split_url,
 };
-use super::file_error;
+use super::invalid_file_message;
 use super::omissions::OmissionReason;
 use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 
@@ -115,10 +115,11 @@ struct HarContent {
 /// Reads a HAR file.
 ///
 /// # Errors
-/// When the text is not a HAR file, or when no usable request is left. The message names the entry and the key.
+/// Returns an error if the text is not a HAR file, or if no usable request is left. The message names the entry and the
+/// key.
 pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<RecordedTraffic, String> {
     let archive: HarArchive<'_> =
-        serde_json::from_str(text).map_err(file_error("HAR 1.2", text))?;
+        serde_json::from_str(text).map_err(invalid_file_message("HAR 1.2", text))?;
     let creator = &archive.log.creator;
     let mut recording = RecordedTraffic {
         creator: format!("{} {}", creator.name, creator.version)
@@ -133,7 +134,7 @@ pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<Record
     for (number, entry) in (1..).zip(&archive.log.entries) {
         let entry: HarEntry =
             parse_entry(entry.get()).map_err(|e| format!("entry {number}, {e}"))?;
-        if let Some(reason) = find_omission(&entry) {
+        if let Some(reason) = omission_reason(&entry) {
             *recording.left_out.entry(reason).or_default() += 1;
             continue;
         }
@@ -159,7 +160,7 @@ fn parse_entry(text: &str) -> Result<HarEntry, String> {
 }
 
 /// Returns why a request is left out for a reason other than its origin; `None` if it is kept.
-fn find_omission(entry: &HarEntry) -> Option<OmissionReason> {
+fn omission_reason(entry: &HarEntry) -> Option<OmissionReason> {
     let url = entry.request.url.trim_start();
     let scheme = url
         .split(':')
@@ -243,7 +244,7 @@ impl RecordedTraffic {
         let request = entry.request;
         let (origin, path) = split_url(&request.url).map_err(|e| format!("request.url: {e}"))?;
         let mut headers = convert_fields(request.headers);
-        if header(&headers, "cookie").is_none() && !request.cookies.is_empty() {
+        if find_header(&headers, "cookie").is_none() && !request.cookies.is_empty() {
             let pairs = request.cookies.iter();
             let pairs = pairs.map(|cookie| format!("{}={}", cookie.name, cookie.value));
             headers.push(("cookie".to_owned(), pairs.collect::<Vec<_>>().join("; ")));
@@ -256,7 +257,7 @@ impl RecordedTraffic {
             ));
         }
         let body = request.post_data.map_or(RequestBody::Empty, |data| {
-            if header(&headers, "content-type").is_none() && !data.mime_type.is_empty() {
+            if find_header(&headers, "content-type").is_none() && !data.mime_type.is_empty() {
                 headers.push(("content-type".to_owned(), data.mime_type.clone()));
             }
             convert_body(data)

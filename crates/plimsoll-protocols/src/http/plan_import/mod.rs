@@ -10,7 +10,6 @@ mod correlation;
 mod curl_lines;
 mod draft;
 mod exchange;
-mod field_text;
 mod har;
 mod json_leaves;
 mod nested_values;
@@ -22,12 +21,13 @@ mod secrets;
 mod selection;
 mod shell_words;
 mod steps;
-mod values;
+mod template_text;
+mod value_classes;
 mod xml_values;
 
 use plimsoll_model::formats::quantity;
 
-use draft::{PlanDraft, rows_file};
+use draft::{PlanDraft, rows_file_name};
 use exchange::RecordedExchange;
 use secrets::SecretPlaceholders;
 use selection::{RecordedTraffic, RequestSelection};
@@ -93,7 +93,7 @@ fn first_key(text: &str) -> Option<&str> {
 }
 
 /// Returns the message for a file that is not JSON of this format.
-fn file_error<'a>(
+fn invalid_file_message<'a>(
     format: &'static str,
     text: &'a str,
 ) -> impl Fn(serde_json::Error) -> String + 'a {
@@ -106,7 +106,7 @@ fn file_error<'a>(
     }
 }
 
-fn refuse_operations(request: &PlanImportRequest<'_>) -> Result<(), ForeignFormatError> {
+fn reject_operation_flags(request: &PlanImportRequest<'_>) -> Result<(), ForeignFormatError> {
     match request.operations.first() {
         Some(_) => {
             Err("--operation: only a description of a service (OpenAPI) has operations".into())
@@ -118,7 +118,7 @@ fn refuse_operations(request: &PlanImportRequest<'_>) -> Result<(), ForeignForma
 fn import_recording(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
-    refuse_operations(request)?;
+    reject_operation_flags(request)?;
     let recording = har::read(request.text, RequestSelection::from_request(request))?;
     Ok(build_plan(request, recording))
 }
@@ -126,7 +126,7 @@ fn import_recording(
 fn import_curl_lines(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
-    refuse_operations(request)?;
+    reject_operation_flags(request)?;
     let recording = curl_lines::read(request.text, RequestSelection::from_request(request))?;
     Ok(build_plan(request, recording))
 }
@@ -198,7 +198,7 @@ fn finish_import(
         ..draft
     };
     let plan = draft.to_toml();
-    for name in secrets.find_leaked(&plan) {
+    for name in secrets.find_leaked_secrets(&plan) {
         notes.push(format!(
             "the value of {name} is in the plan at another place, too: look for it before you pass the plan on"
         ));
@@ -207,7 +207,7 @@ fn finish_import(
         plan,
         notes,
         variables: secrets.variables().map(str::to_owned).collect(),
-        rows_file: rows_file(request.name),
+        rows_file: rows_file_name(request.name),
         columns,
     }
 }

@@ -8,8 +8,8 @@ use regex::Regex;
 
 use super::request_parts::{find_json_values, find_pieces};
 use super::request_value::{RequestValue, ValueSyntax};
-use super::secrets::is_secret;
-use super::values::is_credential;
+use super::secrets::is_secret_under_name;
+use super::value_classes::is_credential;
 use super::xml_values::find_xml_values;
 
 /// The maximum nesting of texts that are examined.
@@ -24,10 +24,10 @@ struct DecodedText {
 
 /// Returns the values inside a value whose text is JSON or XML, with their positions in `text`; empty if it is neither.
 pub(super) fn nested_values(text: &str, value: &RequestValue) -> Vec<RequestValue> {
-    values_within(text, value, MAX_NESTING)
+    parse_nested_values(text, value, MAX_NESTING)
 }
 
-fn values_within(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestValue> {
+fn parse_nested_values(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestValue> {
     if depth == 0 || !value.value.trim_start().starts_with(['{', '[', '<']) {
         return Vec::new();
     }
@@ -37,7 +37,7 @@ fn values_within(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestV
     let found = find_json_values(&decoded.text).or_else(|| find_xml_values(&decoded.text));
     let mut values = Vec::new();
     for inner in found.unwrap_or_default() {
-        let deeper = values_within(&decoded.text, &inner, depth - 1);
+        let deeper = parse_nested_values(&decoded.text, &inner, depth - 1);
         let parts = if deeper.is_empty() {
             vec![inner]
         } else {
@@ -75,7 +75,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
         };
         // In GraphQL, a variable or a type may follow the colon instead of a value.
         let is_reference = assigned.as_str().starts_with('$') || assigned.as_str().ends_with('!');
-        if !is_reference && is_secret(name.as_str(), assigned.as_str()) {
+        if !is_reference && is_secret_under_name(name.as_str(), assigned.as_str()) {
             found.push((assigned.range(), name.as_str().to_owned()));
         }
     }

@@ -8,7 +8,7 @@ use regex::Regex;
 use super::exchange::{PlusSign, percent_decode};
 use super::json_leaves::json_leaves;
 use super::request_value::{RequestValue, ValueSyntax};
-use super::values::split_words;
+use super::value_classes::split_words;
 use super::xml_values::find_xml_values;
 
 /// Words in path segments after which a token may follow, as in links sent by mail.
@@ -34,7 +34,7 @@ const TOKEN_SEGMENT_WORDS: [&str; 18] = [
 ];
 /// The maximum distance from one of these words to the token, in segments. Links of Django have the user's number in
 /// between.
-const MAX_TOKEN_DISTANCE: usize = 2;
+const MAX_SEGMENTS_TO_TOKEN: usize = 2;
 
 /// Returns the values in a path and query.
 pub(super) fn find_path_values(path: &str) -> Vec<RequestValue> {
@@ -48,7 +48,7 @@ pub(super) fn find_path_values(path: &str) -> Vec<RequestValue> {
         let parameters = span.end + 1..begin + segment.len();
         begin += segment.len() + 1;
         if let Some(value) = percent_decode(own, PlusSign::Plus).filter(|v| !v.is_empty()) {
-            let mut near = before.iter().rev().take(MAX_TOKEN_DISTANCE);
+            let mut near = before.iter().rev().take(MAX_SEGMENTS_TO_TOKEN);
             let token_place = near.find(|segment| precedes_token(segment));
             let (name, place) = match token_place {
                 Some(segment) => (segment.clone(), ValueSyntax::TokenSegment),

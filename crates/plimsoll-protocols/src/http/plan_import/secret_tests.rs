@@ -2,7 +2,7 @@
 
 use super::tests::{answered, archive, entry, get, plan, post, step, with_header};
 
-const OPAQUE: &str = "q7Rk2XvB9mLp4TzN8sWc1YhD6fJg3aQe";
+const OPAQUE_TOKEN: &str = "q7Rk2XvB9mLp4TzN8sWc1YhD6fJg3aQe";
 
 #[test]
 fn secrets_in_xml_become_columns() {
@@ -42,11 +42,11 @@ fn secrets_within_other_values_become_columns() {
         post(
             "http://a/note",
             "application/json",
-            &format!("{{\"note\":\"see {OPAQUE} please\"}}"),
+            &format!("{{\"note\":\"see {OPAQUE_TOKEN} please\"}}"),
         ),
     ];
     let (plan, imported) = plan(&archive(&requests.map(|r| entry(0, r, answered("{}")))));
-    for secret in ["hush", OPAQUE] {
+    for secret in ["hush", OPAQUE_TOKEN] {
         assert!(!imported.plan.contains(secret), "{}", imported.plan);
     }
     assert_eq!(
@@ -80,13 +80,13 @@ fn tokens_in_paths_become_columns() {
         get("http://a/reset/hush-9f8a7b6c5d4e3f"),
         get("http://a/accounts/verify/MTY/hush-0a1b2c3d4e5f6a/"),
         get("http://a/verify/482913"),
-        get(&format!("http://a/share/{OPAQUE}")),
+        get(&format!("http://a/share/{OPAQUE_TOKEN}")),
         get("http://a/shop;jsessionid=HUSH7700;v=2/cart?page=1"),
         reset,
         get("http://a/verify/new"),
     ];
     let (plan, imported) = plan(&archive(&requests.map(|r| entry(0, r, answered("{}")))));
-    for secret in ["hush", "HUSH", "482913", OPAQUE] {
+    for secret in ["hush", "HUSH", "482913", OPAQUE_TOKEN] {
         assert!(
             !imported.plan.contains(secret),
             "{secret}: {}",
@@ -111,7 +111,7 @@ fn tokens_in_paths_become_columns() {
 }
 
 #[test]
-fn tokens_that_answers_gave_are_taken() {
+fn tokens_from_answers_are_captured() {
     let page =
         "<p>Follow <a href=\"/reset/9f8a7b6c5d4e3f00\">this link</a>: key: \"c5r2f-77x\"</p>";
     let sent = post(

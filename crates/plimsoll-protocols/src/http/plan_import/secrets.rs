@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::formats::redaction;
 
-use super::answer_values::to_name;
+use super::answer_values::to_snake_case;
 use super::request_value::{RequestValue, ValueSyntax};
-use super::values::{is_credential, is_path_token, split_words};
+use super::value_classes::{is_credential, is_path_token, split_words};
 
 /// Words in the names of secrets that people type, which may be short.
 const PASSWORD_WORDS: [&str; 13] = [
@@ -38,10 +38,10 @@ const TOKEN_WORDS: [&str; 6] = [
 
 /// The minimum length of an authorization code (RFC 6749, section 4.1.2), in bytes. A shorter value with the name
 /// `code` is another kind of code.
-const MIN_GRANT_BYTES: usize = 16;
+const MIN_AUTHORIZATION_CODE_BYTES: usize = 16;
 
 /// The minimum length of any other secret, in bytes.
-const MIN_TOKEN_BYTES: usize = 6;
+const MIN_SECRET_BYTES: usize = 6;
 
 /// Returns whether a value of a request is secret, judging by its place, name and form.
 pub(super) fn is_secret_value(value: &RequestValue) -> bool {
@@ -52,7 +52,7 @@ pub(super) fn is_secret_value(value: &RequestValue) -> bool {
         // The name of a segment is the segment before it, which does not show whether the value is secret.
         ValueSyntax::Segment => is_credential(text),
         ValueSyntax::TokenSegment => is_credential(text) || is_path_token(text),
-        _ => is_secret(&value.name, text),
+        _ => is_secret_under_name(&value.name, text),
     }
 }
 
@@ -64,15 +64,16 @@ pub(super) fn is_password(name: &str) -> bool {
 }
 
 /// Returns whether a value sent under this name is secret.
-pub(super) fn is_secret(name: &str, value: &str) -> bool {
+pub(super) fn is_secret_under_name(name: &str, value: &str) -> bool {
     let words = split_words(name);
     let is_token = |word: &String| word.ends_with("token") || TOKEN_WORDS.contains(&word.as_str());
     let is_token = words.iter().any(is_token);
-    let is_grant = name.eq_ignore_ascii_case("code") && value.len() >= MIN_GRANT_BYTES;
+    let is_grant = name.eq_ignore_ascii_case("code") && value.len() >= MIN_AUTHORIZATION_CODE_BYTES;
     is_password(name)
         || is_credential(value)
         || is_grant
-        || (value.len() >= MIN_TOKEN_BYTES && (is_token || redaction::is_secret_parameter(name)))
+        || (value.len() >= MIN_SECRET_BYTES
+            && (is_token || redaction::is_secret_parameter_name(name)))
 }
 
 /// The placeholders for a plan's secrets.
@@ -89,7 +90,7 @@ pub(super) struct SecretPlaceholders {
 impl SecretPlaceholders {
     /// Creates an empty set of placeholders for the plan with this name.
     pub(super) fn new(plan: &str) -> SecretPlaceholders {
-        let name = to_name(plan).to_ascii_uppercase();
+        let name = to_snake_case(plan).to_ascii_uppercase();
         let is_usable =
             !name.starts_with("PLIMSOLL") && !name.starts_with(|c: char| c.is_ascii_digit());
         SecretPlaceholders {
@@ -99,30 +100,34 @@ impl SecretPlaceholders {
     }
 
     /// Returns the environment variable for a secret.
-    pub(super) fn variable(&mut self, name: &str, value: &str) -> String {
-        let name = format!("{}_{}", self.prefix, to_name(name).to_ascii_uppercase());
+    pub(super) fn assign_variable(&mut self, name: &str, value: &str) -> String {
+        let name = format!(
+            "{}_{}",
+            self.prefix,
+            to_snake_case(name).to_ascii_uppercase()
+        );
         assign_name(&mut self.variables, &name, value)
     }
 
     /// Returns the column for a secret that is a value of a request, and chooses the column's name by the value's
     /// place.
-    pub(super) fn value_column(&mut self, value: &RequestValue) -> String {
+    pub(super) fn assign_value_column(&mut self, value: &RequestValue) -> String {
         let is_segment = matches!(
             value.place,
             ValueSyntax::Segment | ValueSyntax::TokenSegment
         );
         match &*value.name {
-            "" => self.column("token", &value.value),
+            "" => self.assign_column("token", &value.value),
             name if is_segment && !split_words(name).contains("token") => {
-                self.column(&format!("{name}_token"), &value.value)
+                self.assign_column(&format!("{name}_token"), &value.value)
             }
-            name => self.column(name, &value.value),
+            name => self.assign_column(name, &value.value),
         }
     }
 
     /// Returns the column for a secret.
-    pub(super) fn column(&mut self, name: &str, value: &str) -> String {
-        assign_name(&mut self.columns, &to_name(name), value)
+    pub(super) fn assign_column(&mut self, name: &str, value: &str) -> String {
+        assign_name(&mut self.columns, &to_snake_case(name), value)
     }
 
     /// Returns the variables that the plan needs.
@@ -136,10 +141,10 @@ impl SecretPlaceholders {
     }
 
     /// Returns the placeholders of secrets that a text still contains.
-    pub(super) fn find_leaked(&self, text: &str) -> Vec<&str> {
+    pub(super) fn find_leaked_secrets(&self, text: &str) -> Vec<&str> {
         let all = self.variables.iter().chain(&self.columns);
         let found =
-            all.filter(|(_, value)| value.len() >= MIN_TOKEN_BYTES && text.contains(&***value));
+            all.filter(|(_, value)| value.len() >= MIN_SECRET_BYTES && text.contains(&***value));
         found.map(|(name, _)| name.as_str()).collect()
     }
 }
@@ -175,17 +180,29 @@ mod tests {
             ("max_tokens", "100", false),
             ("t", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", true),
         ] {
-            assert_eq!(is_secret(name, value), expected, "{name}");
+            assert_eq!(is_secret_under_name(name, value), expected, "{name}");
         }
     }
 
     #[test]
     fn different_secrets_have_different_names() {
         let mut names = SecretPlaceholders::new("7 shops");
-        assert_eq!(names.variable("X-Api-Key", "one111"), "PLAN_X_API_KEY");
-        assert_eq!(names.variable("x-api-key", "two222"), "PLAN_X_API_KEY_2");
-        assert_eq!(names.variable("x-api-key", "one111"), "PLAN_X_API_KEY");
-        assert_eq!(names.column("user[password]", "p"), "user_password");
-        assert_eq!(names.find_leaked("a two222 b"), ["PLAN_X_API_KEY_2"]);
+        assert_eq!(
+            names.assign_variable("X-Api-Key", "one111"),
+            "PLAN_X_API_KEY"
+        );
+        assert_eq!(
+            names.assign_variable("x-api-key", "two222"),
+            "PLAN_X_API_KEY_2"
+        );
+        assert_eq!(
+            names.assign_variable("x-api-key", "one111"),
+            "PLAN_X_API_KEY"
+        );
+        assert_eq!(names.assign_column("user[password]", "p"), "user_password");
+        assert_eq!(
+            names.find_leaked_secrets("a two222 b"),
+            ["PLAN_X_API_KEY_2"]
+        );
     }
 }

@@ -91,13 +91,13 @@ impl RecordedTraffic {
     /// asset.
     ///
     /// # Errors
-    /// When no request is left, or none goes to the selected origin.
+    /// Returns an error if no request is left, or none goes to the selected origin.
     pub(super) fn keep_selected(
         &mut self,
         kept: Vec<(bool, RecordedExchange)>,
         selection: RequestSelection<'_>,
     ) -> Result<(), String> {
-        let counts = counts_by_origin(&kept);
+        let counts = count_by_origin(&kept);
         self.origin = choose_origin(&counts, selection.origin)?;
         let others: Vec<&str> = counts.iter().map(|(origin, _)| origin.as_str()).collect();
         let others = list_other_origins(&self.origin, &others);
@@ -134,7 +134,7 @@ impl RecordedTraffic {
 
 /// Returns the origins with their numbers of requests, in descending order. Assets often have another origin, so they
 /// count only if there are no other requests.
-fn counts_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
+fn count_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for (is_asset, exchange) in kept {
         let count = counts.entry(&exchange.origin).or_default();

@@ -12,7 +12,7 @@ pub(super) struct CommandWords {
 /// continues on the next line.
 ///
 /// # Errors
-/// When a quote is not closed; the message gives its line.
+/// Returns an error if a quote is not closed; the message gives its line.
 pub(super) fn split_commands(text: &str) -> Result<Vec<CommandWords>, String> {
     let mut splitter = CommandSplitter {
         rest: text.chars().peekable(),

@@ -6,21 +6,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_model::formats::redaction;
 
-use super::answer_values::set_cookies;
+use super::answer_values::response_cookies;
 use super::correlation::ValueCorrelator;
 use super::draft::{HeaderText, PartDraft, StepDraft};
-use super::exchange::{RecordedExchange, RecordedPart, RequestBody, header, split_url};
-use super::field_text::FieldText;
+use super::exchange::{RecordedExchange, RecordedPart, RequestBody, find_header, split_url};
 use super::request_parts::{find_body_values, find_path_values};
 use super::request_value::{RequestValue, ValueSyntax};
-use super::secrets::{SecretPlaceholders, is_secret};
-use super::values::is_credential;
-use crate::journey::has_only_fields;
+use super::secrets::{SecretPlaceholders, is_secret_under_name};
+use super::template_text::TemplateText;
+use super::value_classes::is_credential;
+use crate::journey::has_only_template_fields;
 
 /// The minimum length of a pause that is kept.
-const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MIN_KEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The maximum length of a step's name, in characters.
-const MAX_NAME_CHARS: usize = 80;
+const MAX_STEP_NAME_CHARS: usize = 80;
 
 /// Header fields that browsers and HTTP clients set on their own.
 const DROPPED_HEADERS: [&str; 49] = [
@@ -79,7 +79,7 @@ const DROPPED_HEADERS: [&str; 49] = [
 const LITERAL_HEADERS: [&str; 4] = ["accept", "content-type", "origin", "x-requested-with"];
 
 /// Header fields with an id that is different in each request.
-const UNIQUE_HEADERS: [&str; 5] = [
+const REQUEST_ID_HEADERS: [&str; 5] = [
     "idempotency-key",
     "x-correlation-id",
     "x-idempotency-key",
@@ -131,10 +131,10 @@ pub(super) fn build_steps(plan: &str, exchanges: &[RecordedExchange]) -> StepLis
     for exchange in exchanges {
         steps.push(builder.build_step(exchange));
         builder.correlator.add_answer(exchange);
-        builder.keep_cookies(exchange);
+        builder.update_cookie_jar(exchange);
     }
     let counting_cookies = builder.counting_cookies;
-    let (takes, list_items, secrets) = builder.correlator.into_takes();
+    let (takes, list_items, secrets) = builder.correlator.into_result();
     let taken = takes.iter().map(BTreeMap::len).sum();
     for (step, take) in steps.iter_mut().zip(takes) {
         step.take = take;
@@ -177,7 +177,7 @@ impl StepBuilder {
             self.correlator.replace_known_values(&path, &values)
         });
         step.name = self.unique_name(&step);
-        let content_type = header(&exchange.headers, "content-type").unwrap_or_default();
+        let content_type = find_header(&exchange.headers, "content-type").unwrap_or_default();
         match &exchange.body {
             RequestBody::Empty => {}
             RequestBody::Text(text) => {
@@ -213,7 +213,7 @@ impl StepBuilder {
             _ => 1_000,
         };
         let rounded = (pause.as_millis() as u64 + unit_ms / 2) / unit_ms * unit_ms;
-        Some(Duration::from_millis(rounded)).filter(|_| pause >= MIN_PAUSE)
+        Some(Duration::from_millis(rounded)).filter(|_| pause >= MIN_KEPT_PAUSE)
     }
 
     /// Returns a unique name for the step.
@@ -221,7 +221,7 @@ impl StepBuilder {
         let path = step.path.to_label();
         let path = path.split('?').next().unwrap_or_default();
         let name = format!("{} {path}", step.method);
-        let base: String = name.chars().take(MAX_NAME_CHARS).collect();
+        let base: String = name.chars().take(MAX_STEP_NAME_CHARS).collect();
         let mut name = base.clone();
         let mut number = 2;
         while !self.names.insert(name.clone()) {
@@ -233,7 +233,7 @@ impl StepBuilder {
 
     fn add_headers(&mut self, exchange: &RecordedExchange, step: &mut StepDraft) {
         let changes = !matches!(&*exchange.method, "GET" | "HEAD");
-        let has_origin = header(&exchange.headers, "origin").is_some();
+        let has_origin = find_header(&exchange.headers, "origin").is_some();
         for (name, value) in &exchange.headers {
             let is_kept = match &**name {
                 "origin" => changes,
@@ -274,29 +274,29 @@ impl StepBuilder {
 
     fn build_header(&mut self, name: &str, value: &str) -> HeaderText {
         if LITERAL_HEADERS.contains(&name) {
-            return HeaderText::Text(FieldText::from_literal(value));
+            return HeaderText::Text(TemplateText::from_literal(value));
         }
-        if UNIQUE_HEADERS.contains(&name) && is_uuid(value) {
-            let mut text = FieldText::default();
+        if REQUEST_ID_HEADERS.contains(&name) && is_uuid(value) {
+            let mut text = TemplateText::default();
             text.push_field("uuid");
             return HeaderText::Text(text);
         }
         if name == "referer"
             && let Ok((origin, path)) = split_url(value)
         {
-            let mut text = FieldText::from_literal(&origin);
+            let mut text = TemplateText::from_literal(&origin);
             text.append(
                 self.correlator
                     .replace_known_values(&path, &find_path_values(&path)),
             );
             return HeaderText::Text(text);
         }
-        let text = self.correlator.header_text(name, value);
-        let is_secret = redaction::is_secret_name(name)
-            || is_secret(name, value)
+        let text = self.correlator.replace_in_header_value(name, value);
+        let is_secret = redaction::is_secret_field_name(name)
+            || is_secret_under_name(name, value)
             || value.split(' ').any(is_credential);
-        if is_secret && !has_only_fields(&text.to_string()) {
-            return HeaderText::Env(self.correlator.secrets.variable(name, value));
+        if is_secret && !has_only_template_fields(&text.to_string()) {
+            return HeaderText::Env(self.correlator.secrets.assign_variable(name, value));
         }
         HeaderText::Text(text)
     }
@@ -323,9 +323,9 @@ impl StepBuilder {
         if sent.iter().all(|(name, _)| self.jar.contains_key(name)) {
             return;
         }
-        let mut text = FieldText::default();
+        let mut text = TemplateText::default();
         for (name, value) in sent {
-            let separator = if text == FieldText::default() {
+            let separator = if text == TemplateText::default() {
                 ""
             } else {
                 "; "
@@ -340,7 +340,7 @@ impl StepBuilder {
                     let column = self
                         .correlator
                         .secrets
-                        .column(&format!("cookie_{name}"), &value);
+                        .assign_column(&format!("cookie_{name}"), &value);
                     text.push_field(&format!("row.{column}"));
                 }
             }
@@ -349,11 +349,11 @@ impl StepBuilder {
             .insert("cookie".to_owned(), vec![HeaderText::Text(text)]);
     }
 
-    fn keep_cookies(&mut self, exchange: &RecordedExchange) {
+    fn update_cookie_jar(&mut self, exchange: &RecordedExchange) {
         let answer = exchange.answer.as_ref();
         for (name, value) in answer
             .into_iter()
-            .flat_map(|answer| set_cookies(&answer.headers))
+            .flat_map(|answer| response_cookies(&answer.headers))
         {
             if value.is_empty() {
                 self.jar.remove(name);

@@ -31,7 +31,7 @@ pub(super) fn import(text: &str) -> Result<PlanImportResult, String> {
 /// Returns the plan, which must be one that can be read.
 pub(super) fn plan(text: &str) -> (Table, PlanImportResult) {
     let imported = import(text).expect("a plan");
-    crate::registry::register();
+    crate::registry::register_protocols();
     let read = spec::read(&imported.plan);
     assert!(read.is_ok(), "{read:?}\n{}", imported.plan);
     (imported.plan.parse().expect("TOML"), imported)

@@ -1,18 +1,18 @@
 //! Resolves HTTP requests that are steps of a journey.
 
-use plimsoll_model::rows::template::{Template, Variation};
+use plimsoll_model::rows::template::{Template, VariationSettings};
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
 
 use super::resolve_request;
-use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
+use crate::http::call::{HttpCall, HttpVersion, VaryingRequest};
 use crate::http::driver::Http1Protocol;
-use crate::http::journey::{HttpStepProtocol, templates};
+use crate::http::journey::{HttpStepProtocol, request_templates};
 use crate::http::multiplexed::{Http2Protocol, HttpScheme};
 use crate::http::request::HttpRequest;
 use crate::http::section::HttpSpec;
 use crate::interface::protocol_module::PrepareError;
 use crate::journey::{
-    LinkSecurity, StepCall, StepContext, StepScope, StepSection, StepSpec, resolve_journey,
+    ConnectionSecurity, StepCall, StepContext, StepScope, StepSection, StepSpec, resolve_journey,
 };
 
 /// Resolves a journey. The returned call is the journey's first step at the plan's own target.
@@ -63,8 +63,8 @@ impl StepSection for HttpSpec {
         Some((with_all_parts_varying(call, scope.variation), uses_rows))
     }
 
-    fn used_names(call: &HttpCall) -> Vec<usize> {
-        let needed = templates(call).flat_map(Template::taken_indices);
+    fn used_name_indices(call: &HttpCall) -> Vec<usize> {
+        let needed = request_templates(call).flat_map(Template::captured_indices);
         needed.map(usize::from).collect()
     }
 
@@ -84,8 +84,8 @@ impl StepSection for HttpSpec {
             ..
         } = context;
         let scheme = match security {
-            LinkSecurity::Plain => HttpScheme::Http,
-            LinkSecurity::Tls => HttpScheme::Https,
+            ConnectionSecurity::Plain => HttpScheme::Http,
+            ConnectionSecurity::Tls => HttpScheme::Https,
         };
         Ok(if call.version == HttpVersion::V2 {
             let protocol = Http2Protocol::for_step(&request, scheme, capture);
@@ -109,9 +109,9 @@ fn sends_form(headers: &[(String, String)]) -> bool {
 /// path or a form requires.
 pub(in crate::http) fn with_all_parts_varying(
     mut call: HttpCall,
-    variation: &Variation,
+    variation: &VariationSettings,
 ) -> HttpCall {
-    let mut varying = call.varying.take().unwrap_or_else(|| VaryingHttp {
+    let mut varying = call.varying.take().unwrap_or_else(|| VaryingRequest {
         variation: variation.clone(),
         path: None,
         headers: Vec::new(),

@@ -5,7 +5,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::spec::{Problem, read, resolve};
 
 use super::*;
-use crate::registry::register;
+use crate::registry::register_protocols;
 
 /// An environment with a variable and a few files.
 struct World;
@@ -27,7 +27,7 @@ impl ResolveContext for World {
 }
 
 fn resolved(text: &str) -> Result<Plan, Vec<Problem>> {
-    register();
+    register_protocols();
     resolve(&read(text).expect("readable"), &World)
 }
 
@@ -78,7 +78,7 @@ fn http_request_fills_in_defaults() {
 
 #[test]
 fn plans_of_older_versions_compare_equal() {
-    register();
+    register_protocols();
     let keys = |old: &str, new: &str| -> Vec<String> {
         let plan = |keys: &str| format!("target = 'http://a:1'\n[call.http]\n{keys}\n");
         let found = plimsoll_model::plan_text::plan_differences(&plan(old), &plan(new));

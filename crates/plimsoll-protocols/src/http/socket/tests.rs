@@ -1,13 +1,13 @@
 //! Tests of the WebSocket driver, which is given bytes and times as from a server.
 
-use plimsoll_wire::websocket::{accept_key, append_frame};
+use plimsoll_wire::websocket::{append_frame, derive_accept_key};
 
 use super::*;
 use crate::http::HttpCall;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn protocol(socket: SocketCall, stream_duration: Option<Duration>) -> SocketProtocol {
+fn protocol(socket: WebSocketCall, stream_duration: Option<Duration>) -> SocketProtocol {
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -32,7 +32,7 @@ fn opened(protocol: &SocketProtocol, now: Time, more: &[u8]) -> (SocketDriver, V
     let request = String::from_utf8(out).unwrap();
     let key = request.split("sec-websocket-key: ").nth(1).unwrap();
     let key = key.split("\r\n").next().unwrap();
-    let accept = accept_key(key.as_bytes());
+    let accept = derive_accept_key(key.as_bytes());
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
@@ -68,9 +68,9 @@ fn configured_welcome_message_is_awaited() {
         ),
     ] {
         let protocol = protocol(
-            SocketCall {
+            WebSocketCall {
                 welcome: Some(welcome),
-                ..SocketCall::default()
+                ..WebSocketCall::default()
             },
             None,
         );
@@ -79,7 +79,7 @@ fn configured_welcome_message_is_awaited() {
             (driver.is_ready(), driver.capacity(), events.len()),
             (false, 0, 0)
         );
-        assert_eq!(driver.deadline(), None, "it is not a guess");
+        assert_eq!(driver.next_timer(), None, "it is not a guess");
         let events = receive(&mut driver, "hello", Time(2));
         assert_eq!(events.is_empty(), first_is_it, "{events:?}");
         assert_eq!(driver.is_ready(), first_is_it);
@@ -97,7 +97,7 @@ fn configured_welcome_message_is_awaited() {
 
 #[test]
 fn observed_welcome_is_awaited_later() {
-    let protocol = protocol(SocketCall::default(), None);
+    let protocol = protocol(WebSocketCall::default(), None);
     let (mut first, _) = opened(&protocol, Time(1), b"");
     assert!(first.is_ready());
     assert_eq!(
@@ -114,14 +114,14 @@ fn observed_welcome_is_awaited_later() {
     assert_eq!(receive(&mut third, "welcome", Time(SECOND + 1)), []);
     assert!(third.is_ready());
     let (mut fourth, _) = opened(&protocol, Time(SECOND), b"");
-    assert_eq!(fourth.deadline(), Some(Time(2 * SECOND)));
-    fourth.expire(Time(2 * SECOND), &mut Vec::new(), &mut Vec::new());
+    assert_eq!(fourth.next_timer(), Some(Time(2 * SECOND)));
+    fourth.on_timer(Time(2 * SECOND), &mut Vec::new(), &mut Vec::new());
     assert!(fourth.is_ready());
 }
 
 #[test]
 fn messages_during_load_are_not_welcomes() {
-    let protocol = protocol(SocketCall::default(), None);
+    let protocol = protocol(WebSocketCall::default(), None);
     let (mut first, _) = opened(&protocol, Time(1), b"");
     first.start(CallId(0), 0, Time(2), &mut Vec::new());
     receive(&mut first, "answer", Time(3));
@@ -132,18 +132,18 @@ fn messages_during_load_are_not_welcomes() {
 
 #[test]
 fn subscription_succeeds_at_duration() {
-    let protocol = protocol(SocketCall::default(), Some(Duration::from_secs(3)));
+    let protocol = protocol(WebSocketCall::default(), Some(Duration::from_secs(3)));
     let (mut driver, _) = opened(&protocol, Time(1), b"");
     driver.start(CallId(0), 0, Time(1), &mut Vec::new());
-    assert_eq!(driver.deadline(), Some(Time(1 + 3 * SECOND)));
+    assert_eq!(driver.next_timer(), Some(Time(1 + 3 * SECOND)));
     for nth in 0..5 {
         let events = receive(&mut driver, "tick", Time(2 + nth));
         assert_eq!(events, [Event::Message(CallId(0))]);
     }
     let mut events = Vec::new();
-    driver.expire(Time(1 + 3 * SECOND), &mut Vec::new(), &mut events);
+    driver.on_timer(Time(1 + 3 * SECOND), &mut Vec::new(), &mut events);
     assert!(matches!(&events[..], [Event::Done(done)] if done.outcome.is_ok()));
-    assert_eq!((driver.capacity(), driver.deadline()), (1, None));
+    assert_eq!((driver.capacity(), driver.next_timer()), (1, None));
     assert_eq!(
         receive(&mut driver, "tick", Time(4 * SECOND)),
         [Event::Unsolicited]

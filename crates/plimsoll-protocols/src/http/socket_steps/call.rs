@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use plimsoll_model::plan::Call;
-use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variation};
+use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, VariationSettings};
 
 use super::message_match::MessageMatch;
 use crate::http::call::{HttpCall, VaryingBody};
@@ -77,20 +77,20 @@ impl SocketStepCall {
 }
 
 impl Call for SocketStepCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
-        self.upgrade.names()
+    fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
+        self.upgrade.protocol_and_call_name()
     }
 
-    fn variation(&self) -> Option<&Variation> {
-        self.upgrade.variation()
+    fn variation_settings(&self) -> Option<&VariationSettings> {
+        self.upgrade.variation_settings()
     }
 
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
-        self.upgrade.fields()
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        self.upgrade.header_fields()
     }
 
-    fn query_secrets(&self) -> Vec<(String, String)> {
-        self.upgrade.query_secrets()
+    fn query_string_secrets(&self) -> Vec<(String, String)> {
+        self.upgrade.query_string_secrets()
     }
 
     fn with_trace_ids(&self, ids: TraceIds) -> Option<SocketStepCall> {
@@ -103,6 +103,6 @@ impl Call for SocketStepCall {
 }
 
 /// Returns whether the byte can be part of a subprotocol's name, which is a token (RFC 6455, 4.1).
-pub(super) fn is_in_subprotocol(byte: u8) -> bool {
+pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -6,7 +6,7 @@ use toml::Value;
 
 use super::section::{MessageMatchSpec, MessagePartSpec};
 use crate::http::payload::TemplateContext;
-use crate::journey::{TakeSource, parse_json_source, resolve_pointer};
+use crate::journey::{CaptureSource, parse_json_source, resolve_pointer};
 
 /// How a message is recognised.
 #[derive(Clone, Debug)]
@@ -66,17 +66,17 @@ impl MessageMatch {
                     None => MessageMatch::Whole(template),
                 })
             }
-            MessageMatchSpec::Part(part) => MessageMatch::of_part(part, texts),
+            MessageMatchSpec::Part(part) => MessageMatch::from_part(part, texts),
         }
     }
 
-    fn of_part(
+    fn from_part(
         part: &MessagePartSpec,
         texts: &mut TemplateContext<'_>,
     ) -> Result<MessageMatch, String> {
         match (&part.json, &part.regex) {
             (Some(path), None) => {
-                let Ok(TakeSource::Pointer(tokens)) = parse_json_source(path) else {
+                let Ok(CaptureSource::Pointer(tokens)) = parse_json_source(path) else {
                     return Err(format!("`{path}` is not a JSON Pointer such as /type"));
                 };
                 let wanted = part.equals.as_ref().map(|wanted| match wanted {
@@ -109,7 +109,7 @@ impl MessageMatch {
     }
 
     /// Renders the text or value to compare with, for one step of a user.
-    pub(super) fn wanted(&self, moment: &RenderContext<'_>) -> Vec<u8> {
+    pub(super) fn render_expected(&self, moment: &RenderContext<'_>) -> Vec<u8> {
         let mut wanted = Vec::new();
         if let Some(template) = self.template() {
             template.write(moment, &mut wanted);
@@ -117,8 +117,8 @@ impl MessageMatch {
         wanted
     }
 
-    /// Returns whether the rule matches `message`. `wanted`: the text or value that [`MessageMatch::wanted`] has
-    /// rendered.
+    /// Returns whether the rule matches `message`. `wanted`: the text or value that
+    /// [`MessageMatch::render_expected`] has rendered.
     pub(super) fn matches(&self, message: &[u8], wanted: &[u8]) -> bool {
         match self {
             MessageMatch::Whole(_) => message.trim_ascii() == wanted,

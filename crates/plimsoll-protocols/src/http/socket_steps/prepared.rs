@@ -1,22 +1,22 @@
 //! A step over a WebSocket whose constant parts are encoded, as all users share them.
 
 use plimsoll_model::Time;
-use plimsoll_model::rows::template::{RenderContext, Template, TraceIds, Variation};
+use plimsoll_model::rows::template::{RenderContext, Template, TraceIds, VariationSettings};
 use plimsoll_wire::websocket::Opcode;
 
 use super::call::SocketStepCall;
 use crate::http::call::HttpCall;
-use crate::http::journey::StepAddress;
+use crate::http::journey::StepCookieScope;
 use crate::http::request::{EncodedUpgrade, HttpRequest, write_body};
-use crate::journey::{StepContext, TakenValues};
+use crate::journey::{CapturedValues, StepContext};
 use crate::shared::clock_origin::ClockOrigin;
 
 /// The request and the frames of a step, shared by all users.
 pub(super) struct PreparedSocketCall {
     pub(super) call: SocketStepCall,
     upgrade: EncodedUpgrade,
-    variation: Variation,
-    pub(super) address: StepAddress,
+    variation: VariationSettings,
+    pub(super) cookie_scope: StepCookieScope,
     /// The names of the values that the journey takes. The two fields below are indices into it: of the values that
     /// must be names of subprotocols, and of those in text frames.
     pub(super) taken: Vec<String>,
@@ -30,13 +30,13 @@ impl PreparedSocketCall {
     pub(super) fn new(
         request: &HttpRequest<'_>,
         step: &SocketStepCall,
-        variation: &Variation,
+        variation: &VariationSettings,
         context: &StepContext<'_>,
     ) -> PreparedSocketCall {
         let call: &HttpCall = request.call;
         let needs = |templates: &mut dyn Iterator<Item = &Template>| -> Vec<usize> {
             templates
-                .flat_map(Template::taken_indices)
+                .flat_map(Template::captured_indices)
                 .map(usize::from)
                 .collect()
         };
@@ -46,7 +46,7 @@ impl PreparedSocketCall {
         PreparedSocketCall {
             upgrade: EncodedUpgrade::new(request),
             variation: variation.clone(),
-            address: StepAddress::new(call, context.taken, context.security),
+            cookie_scope: StepCookieScope::new(call, context.taken, context.security),
             taken: context.taken.to_vec(),
             in_subprotocols: needs(&mut step.subprotocols.iter()),
             in_text: if step.binary {
@@ -74,16 +74,16 @@ impl PreparedSocketCall {
     }
 
     /// Returns the context in which templates are rendered for the user's call `number`.
-    pub(super) fn moment<'a>(
+    pub(super) fn render_context<'a>(
         &'a self,
         number: u64,
         now: Time,
-        taken: &'a TakenValues,
+        taken: &'a CapturedValues,
     ) -> RenderContext<'a> {
         let render_context =
             self.variation
                 .render_context(number, 0, self.unix_zero.unix_ns_at(now));
-        render_context.with_taken(taken)
+        render_context.with_captured_values(taken)
     }
 
     /// Appends the upgrade request of the user's call `number`. `handshake`: the header fields of the WebSocket
@@ -91,16 +91,17 @@ impl PreparedSocketCall {
     pub(super) fn write_upgrade(
         &self,
         (number, now): (u64, Time),
-        taken: &TakenValues,
+        taken: &CapturedValues,
         handshake: &[(&str, &str)],
         out: &mut Vec<u8>,
     ) {
         let at = (number, self.unix_zero.unix_ns_at(now));
-        self.upgrade.write_with(at, taken, handshake, out);
+        self.upgrade
+            .write_with_captured_values(at, taken, handshake, out);
     }
 
     /// Renders the frame at `index`.
-    pub(super) fn frame<'a>(
+    pub(super) fn render_frame<'a>(
         &'a self,
         index: usize,
         moment: &RenderContext<'_>,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use plimsoll_engine::driver::Protocol;
 use plimsoll_engine::script::scenario::ConnectionNeed;
 use plimsoll_model::Time;
-use plimsoll_model::rows::template::{TraceIds, Variation};
+use plimsoll_model::rows::template::{TraceIds, VariationSettings};
 
-use super::call::{SocketStepCall, is_in_subprotocol};
+use super::call::{SocketStepCall, is_token_byte};
 use super::prepared::PreparedSocketCall;
-use super::user_socket::{SelectedCall, SocketStepDriver};
-use crate::http::checks::printable;
+use super::user_socket::{SelectedStep, SocketStepDriver};
+use crate::http::checks::to_printable;
 use crate::http::request::HttpRequest;
-use crate::journey::{CapturedResponse, CookieJar, StepContext, StepProtocol, TakenValues};
+use crate::journey::{CapturedResponse, CapturedValues, CookieJar, StepContext, StepProtocol};
 
 /// A step over a WebSocket.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl SocketStepProtocol {
     pub(super) fn new(
         request: &HttpRequest<'_>,
         step: &SocketStepCall,
-        variation: &Variation,
+        variation: &VariationSettings,
         context: &StepContext<'_>,
     ) -> SocketStepProtocol {
         let prepared = PreparedSocketCall::new(request, step, variation, context);
@@ -64,14 +64,14 @@ impl StepProtocol for SocketStepProtocol {
     fn select_request(
         &self,
         driver: &mut SocketStepDriver,
-        values: &Arc<TakenValues>,
+        values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
         let step = &self.0;
         let value = |name: usize| values[name].as_deref().unwrap_or_default();
-        let is_token = |name: &usize| value(*name).iter().copied().all(is_in_subprotocol);
+        let is_token = |name: &usize| value(*name).iter().copied().all(is_token_byte);
         if let Some(wrong) = step.in_subprotocols.iter().find(|name| !is_token(name)) {
-            let (name, value) = (&step.taken[*wrong], printable(value(*wrong)));
+            let (name, value) = (&step.taken[*wrong], to_printable(value(*wrong)));
             return Err(format!("`{name}` can't be in a subprotocol: {value}"));
         }
         let is_text = |name: &usize| std::str::from_utf8(value(*name)).is_ok();
@@ -81,10 +81,10 @@ impl StepProtocol for SocketStepProtocol {
                 "`{name}` is not UTF-8, as text frames are: write binary = true"
             ));
         }
-        driver.select(SelectedCall {
+        driver.select_step(SelectedStep {
             prepared: Arc::clone(step),
             taken: Arc::clone(values),
-            cookies: step.address.cookie_field(values, cookies)?,
+            cookies: step.cookie_scope.cookie_field(values, cookies)?,
         });
         Ok(())
     }
@@ -93,18 +93,18 @@ impl StepProtocol for SocketStepProtocol {
         &self,
         driver: &SocketStepDriver,
         now: Time,
-        values: &TakenValues,
+        values: &CapturedValues,
         cookies: &mut CookieJar,
     ) {
         let unix_ns = self.0.unix_zero.unix_ns_at(now);
-        let fields = driver.fields();
-        (self.0.address).keep_cookies(fields, unix_ns, values, cookies);
+        let fields = driver.response_fields();
+        (self.0.cookie_scope).store_set_cookies(fields, unix_ns, values, cookies);
     }
 
-    fn with_answer(&self, driver: &SocketStepDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
-        let body = driver.answer().map(Into::into);
+    fn inspect_response(&self, driver: &SocketStepDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
+        let body = driver.last_message().map(Into::into);
         f(CapturedResponse {
-            fields: driver.fields().collect(),
+            fields: driver.response_fields().collect(),
             body: body.ok_or_else(|| "the step awaited no message".to_owned()),
         });
     }

@@ -4,29 +4,29 @@ use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::rows::template::{self, FieldScope, FieldSource, Template, TemplatePart};
 use plimsoll_model::spec::{
-    CallSection, MetadataSpec, Problem, Problems, ResolveContext, SharedValue, Spec, UrlSchemes,
-    call_path,
+    CallIndependentValue, CallSection, MetadataSpec, Problem, Problems, ResolveContext, Spec,
+    UrlSchemes, call_path,
 };
 
-use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_in_subprotocol};
+use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_token_byte};
 use super::message_match::MessageMatch;
 use super::protocol::SocketStepProtocol;
 use super::section::{MessageMatchSpec, SocketStepSpec};
 use crate::http::call::HttpCall;
-use crate::http::journey::templates;
+use crate::http::journey::request_templates;
 use crate::http::payload::{TemplateContext, parse_payload};
 use crate::http::request::HttpRequest;
 use crate::http::resolve::journey::with_all_parts_varying;
 use crate::http::resolve::resolve_request;
 use crate::http::section::HttpSpec;
 use crate::interface::protocol_module::PrepareError;
-use crate::journey::{StepCall, StepContext, StepScope, StepSection, TakeRule, TakeSource};
+use crate::journey::{CaptureRule, CaptureSource, StepCall, StepContext, StepScope, StepSection};
 
 const SECTION: &str = "websocket";
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
-const LARGEST_MAX_MESSAGE: ByteSize = ByteSize(u32::MAX as u64);
+const MAX_MESSAGE_LIMIT: ByteSize = ByteSize(u32::MAX as u64);
 /// The first template slot of frames and messages. Lower slots belong to the path and the header fields.
-const FIRST_METADATA_SLOT: u32 = 1 << 16;
+const FIRST_MESSAGE_SLOT: u32 = 1 << 16;
 
 impl CallSection for SocketStepSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {
@@ -73,31 +73,32 @@ impl StepSection for SocketStepSpec {
     ) -> Option<(SocketStepCall, bool)> {
         let before = problems.0.len();
         self.check_keys(problems, spec);
-        let (upgrade, upgrade_uses_rows) = self.upgrade(problems, spec, scope, surroundings)?;
-        let mut slots = FIRST_METADATA_SLOT;
+        let (upgrade, upgrade_uses_rows) =
+            self.resolve_upgrade(problems, spec, scope, surroundings)?;
+        let mut slots = FIRST_MESSAGE_SLOT;
         let mut texts = TemplateContext {
             slots: &mut slots,
             scope: FieldScope {
                 rows: scope.rows,
-                taken: scope.metadata.taken,
+                captured: scope.metadata.taken,
             },
             uses_rows: false,
             surroundings,
         };
-        let subprotocols = self.subprotocols(problems, &mut texts);
+        let subprotocols = self.resolve_subprotocols(problems, &mut texts);
         let frames = self.resolve_frames(problems, &mut texts);
         let until = self.resolve_until(problems, &mut texts);
         let mut resolve_match = |name: &str, typed: Option<&MessageMatchSpec>| {
             let resolved = typed.map(|typed| MessageMatch::resolve(typed, &mut texts));
-            problems.ok_or_report(&key(name), resolved.transpose())
+            problems.ok_or_report(&problem_key(name), resolved.transpose())
         };
         let error = resolve_match("error", self.error.as_ref());
         let expect = resolve_match("expect", self.expect.as_ref());
         let uses_rows = upgrade_uses_rows || texts.uses_rows;
         let max_message = self.max_message.unwrap_or(DEFAULT_MAX_MESSAGE);
-        if !(1..=LARGEST_MAX_MESSAGE.0).contains(&max_message.0) {
-            let problem = format!("out of range: use 1B to {LARGEST_MAX_MESSAGE}");
-            problems.add(key("max_message"), problem);
+        if !(1..=MAX_MESSAGE_LIMIT.0).contains(&max_message.0) {
+            let problem = format!("out of range: use 1B to {MAX_MESSAGE_LIMIT}");
+            problems.add(problem_key("max_message"), problem);
         }
         let step = SocketStepCall {
             upgrade,
@@ -118,26 +119,26 @@ impl StepSection for SocketStepSpec {
         ] {
             if is_given && !step.awaits_message() {
                 let problem = "the step awaits no message: write until, or leave it out";
-                problems.add(key(name), problem);
+                problems.add(problem_key(name), problem);
             }
         }
         (problems.0.len() == before).then_some((step, uses_rows))
     }
 
-    fn used_names(call: &SocketStepCall) -> Vec<usize> {
-        let needed = templates(&call.upgrade)
+    fn used_name_indices(call: &SocketStepCall) -> Vec<usize> {
+        let needed = request_templates(&call.upgrade)
             .chain(call.templates())
-            .flat_map(Template::taken_indices);
+            .flat_map(Template::captured_indices);
         needed.map(usize::from).collect()
     }
 
-    fn adapt_take(call: &SocketStepCall, take: &mut TakeRule) -> Result<(), String> {
+    fn adapt_capture_rule(call: &SocketStepCall, take: &mut CaptureRule) -> Result<(), String> {
         match take.source {
-            TakeSource::Header(..) | TakeSource::Cookie(_) if !call.opens => Err(
+            CaptureSource::Header(..) | CaptureSource::Cookie(_) if !call.opens => Err(
                 "only the answer to the upgrade has header fields and cookies: take it in the step with the path"
                     .to_owned(),
             ),
-            TakeSource::Pointer(_) | TakeSource::Path(_) | TakeSource::Regex(_)
+            CaptureSource::Pointer(_) | CaptureSource::Path(_) | CaptureSource::Regex(_)
                 if !call.awaits_message() =>
             {
                 Err(
@@ -149,7 +150,7 @@ impl StepSection for SocketStepSpec {
         }
     }
 
-    fn call_of_plan(call: &CallPlan) -> CallPlan {
+    fn to_section_call(call: &CallPlan) -> CallPlan {
         // A plan whose target is a WebSocket has an HTTP section, so its call is the upgrade request.
         let own: Option<&SocketStepCall> = call.downcast_ref();
         own.map_or_else(|| call.clone(), |own| CallPlan::new(own.upgrade.clone()))
@@ -173,7 +174,7 @@ impl StepSection for SocketStepSpec {
 }
 
 /// Returns the key to name in a problem.
-fn key(name: &str) -> String {
+fn problem_key(name: &str) -> String {
     format!("call.{SECTION}.{name}")
 }
 
@@ -191,39 +192,39 @@ impl SocketStepSpec {
         for (name, _) in given.filter(|_| !self.opens()) {
             let problem =
                 "belongs to the opening of the socket: write it in the step with the path";
-            problems.add(key(name), problem);
+            problems.add(problem_key(name), problem);
         }
         let in_url = spec.target.as_deref().and_then(call_path);
         if in_url.is_some_and(|path| path != "/") {
             problems.add(
-                key("target"),
+                problem_key("target"),
                 "has a path: write it as path, in the step that opens the socket",
             );
         }
         let own = |name: &&String| name.to_ascii_lowercase().starts_with("sec-websocket-");
         if let Some(name) = self.headers.keys().find(own) {
             problems.add(
-                key(&format!("headers.{name}")),
+                problem_key(&format!("headers.{name}")),
                 "set by the WebSocket handshake itself: leave it out; write subprotocol and compressed",
             );
         }
         if self.binary.is_some() && self.send.is_none() {
             problems.add(
-                key("binary"),
+                problem_key("binary"),
                 "nothing is sent: write send, or leave it out",
             );
         }
         let awaits_none = matches!(self.until, Some(MessageMatchSpec::Messages(0)));
         if awaits_none && !self.opens() && !self.closes() && self.send.is_none() {
             problems.add(
-                key("until"),
+                problem_key("until"),
                 "0: the step does nothing; write path, send or close = true, or await a message",
             );
         }
     }
 
     /// Resolves the request that opens the socket. A step that opens no socket gets an unused request for `/`.
-    fn upgrade(
+    fn resolve_upgrade(
         &self,
         problems: &mut Problems,
         spec: &Spec,
@@ -244,7 +245,7 @@ impl SocketStepSpec {
         };
         let resolved = resolve_request(&mut own, &without_path, &request, scope, surroundings);
         let within = |problem: Problem| Problem {
-            key: problem.key.replacen("call.http.", &key(""), 1),
+            key: problem.key.replacen("call.http.", &problem_key(""), 1),
             ..problem
         };
         problems.0.extend(own.0.into_iter().map(within));
@@ -253,30 +254,31 @@ impl SocketStepSpec {
     }
 
     /// Resolves the subprotocols to offer.
-    fn subprotocols(
+    fn resolve_subprotocols(
         &self,
         problems: &mut Problems,
         texts: &mut TemplateContext<'_>,
     ) -> Vec<Template> {
-        let key = key("subprotocol");
+        let key = problem_key("subprotocol");
         let mut names = Vec::new();
         for typed in self.subprotocol.iter().flat_map(MetadataSpec::values) {
-            let text = match problems.resolve_shared_value(&key, typed, texts.surroundings) {
-                None => continue,
-                Some(SharedValue::Constant(text)) => text,
-                Some(SharedValue::Live(_)) => {
-                    problems.add(
-                        &*key,
-                        "a command can't set it: write a name, or { env = \"NAME\" }",
-                    );
-                    continue;
-                }
-            };
+            let text =
+                match problems.resolve_call_independent_value(&key, typed, texts.surroundings) {
+                    None => continue,
+                    Some(CallIndependentValue::Constant(text)) => text,
+                    Some(CallIndependentValue::Live(_)) => {
+                        problems.add(
+                            &*key,
+                            "a command can't set it: write a name, or { env = \"NAME\" }",
+                        );
+                        continue;
+                    }
+                };
             // Commas separate names, as in the header field.
             for name in text.split(',').map(str::trim) {
                 texts.uses_rows |= template::uses_rows(name);
                 let parsed = Template::parse(name, texts.slots, texts.scope);
-                let checked = parsed.and_then(checked_subprotocol);
+                let checked = parsed.and_then(check_subprotocol);
                 names.extend(problems.ok_or_report(&key, checked));
             }
         }
@@ -289,7 +291,12 @@ impl SocketStepSpec {
         texts: &mut TemplateContext<'_>,
     ) -> Vec<FrameContent> {
         let frames = self.frames().iter().filter_map(|text| {
-            let payload = parse_payload(problems, &key("send"), text.clone().into_bytes(), texts)?;
+            let payload = parse_payload(
+                problems,
+                &problem_key("send"),
+                text.clone().into_bytes(),
+                texts,
+            )?;
             Some(FrameContent {
                 constant: payload.bytes,
                 varying: payload.varying,
@@ -312,7 +319,7 @@ impl SocketStepSpec {
             Some(typed) => {
                 let resolved = MessageMatch::resolve(typed, texts);
                 problems
-                    .ok_or_report(&key("until"), resolved)
+                    .ok_or_report(&problem_key("until"), resolved)
                     .map(AwaitedMessages::Until)
             }
         }
@@ -321,8 +328,8 @@ impl SocketStepSpec {
 
 /// Checks a subprotocol's name as far as it is known before the load. The name may be secret, so the message does not
 /// show it.
-fn checked_subprotocol(name: Template) -> Result<Template, String> {
-    let is_token = |text: &str| text.bytes().all(is_in_subprotocol);
+fn check_subprotocol(name: Template) -> Result<Template, String> {
+    let is_token = |text: &str| text.bytes().all(is_token_byte);
     let is_good = name.parts().iter().all(|part| match part {
         TemplatePart::Text(text) => is_token(text),
         TemplatePart::Field(field) => match &field.source {

@@ -3,7 +3,7 @@
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call is a step: its
 //! upgrade, its frames, the messages that it awaits, and its Close. Messages that arrive while no step awaits any are
 //! stored with the time of their arrival, until a step awaits them; this is why the driver outlives its connection. A
-//! step reads stored messages in [`Driver::expire`], which can report events.
+//! step reads stored messages in [`Driver::on_timer`], which can report events.
 
 mod opening;
 mod reading;
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use plimsoll_engine::driver::{CallId, CallProgress, CompletedCall, Driver, Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketReader, append_masked_frame, close_payload, code,
+    Opcode, ReaderRole, WebSocketReader, append_masked_frame, code, encode_close_payload,
 };
 
 use super::call::AwaitedMessages;
 use super::prepared::PreparedSocketCall;
-use crate::http::checks::{BODY_MISMATCH, printable};
-use crate::journey::TakenValues;
+use crate::http::checks::{BODY_MISMATCH, to_printable};
+use crate::journey::CapturedValues;
 use crate::shared::xorshift::Xorshift;
 
 /// A step with the values of one user.
 #[derive(Clone)]
-pub(super) struct SelectedCall {
+pub(super) struct SelectedStep {
     pub(super) prepared: Arc<PreparedSocketCall>,
-    pub(super) taken: Arc<TakenValues>,
+    pub(super) taken: Arc<CapturedValues>,
     /// The value of the upgrade's `cookie` field. If it is empty, the field is not sent.
     pub(super) cookies: String,
 }
@@ -57,7 +57,8 @@ struct StepInFlight {
     first_byte: Time,
     sent: u32,
     received: u32,
-    /// When the call continues without further bytes from the server; [`Time::NEVER`] if it waits for bytes.
+    /// The time at which the call continues without further bytes from the server; [`Time::NEVER`] if it waits for
+    /// bytes.
     resume_at: Time,
     /// The number of awaited messages that have arrived.
     messages: u32,
@@ -75,7 +76,7 @@ type UpgradeHeader = (Box<[u8]>, Box<[u8]>);
 /// The driver of one socket; see the module's documentation.
 pub(super) struct SocketStepDriver {
     state: SocketState,
-    selected: Option<SelectedCall>,
+    selected: Option<SelectedStep>,
     call: Option<StepInFlight>,
     waiting: VecDeque<WaitingMessage>,
     waiting_bytes: usize,
@@ -114,18 +115,18 @@ impl SocketStepDriver {
     }
 
     /// Sets the step that the next call makes.
-    pub(super) fn select(&mut self, step: SelectedCall) {
+    pub(super) fn select_step(&mut self, step: SelectedStep) {
         self.selected = Some(step);
     }
 
     /// Returns the header fields of the upgrade's response, if the last step opened the socket.
-    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(super) fn response_fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let fields = self.fields.iter();
         fields.map(|(name, value)| (&**name, &**value))
     }
 
     /// Returns the message that ended the last step.
-    pub(super) fn answer(&self) -> Option<&[u8]> {
+    pub(super) fn last_message(&self) -> Option<&[u8]> {
         self.answer.as_deref()
     }
 
@@ -135,16 +136,16 @@ impl SocketStepDriver {
             return;
         };
         let prepared = &step.prepared;
-        let moment = prepared.moment(call.number, now, &step.taken);
+        let moment = prepared.render_context(call.number, now, &step.taken);
         for index in 0..prepared.call.frames.len() {
-            let payload = prepared.frame(index, &moment, &mut self.scratch);
+            let payload = prepared.render_frame(index, &moment, &mut self.scratch);
             call.sent = call.sent.saturating_add(payload.len() as u32);
             append_masked_frame(out, prepared.opcode(), self.random.mask(), payload);
         }
     }
 
     /// Continues the current step as far as the received messages allow.
-    fn resume(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn continue_step(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {
             return;
         };
@@ -152,7 +153,7 @@ impl SocketStepDriver {
         let step = Arc::clone(&step.prepared);
         let needs_open = step.call.opens || step.call.closes || !step.call.frames.is_empty();
         if needs_open && !matches!(self.state, SocketState::Open) {
-            return self.fail_as_closed(events);
+            return self.fail_call_on_closed_socket(events);
         }
         call.has_all_messages |= step.call.until == AwaitedMessages::Count(0);
         while self
@@ -170,12 +171,12 @@ impl SocketStepDriver {
         match &self.call {
             None => {}
             Some(call) if !call.has_all_messages && is_open => {}
-            Some(call) if !call.has_all_messages => self.fail_as_closed(events),
+            Some(call) if !call.has_all_messages => self.fail_call_on_closed_socket(events),
             Some(_) if step.call.closes => {
-                self.put_close(code::NORMAL_CLOSURE, "", out);
+                self.append_close_frame(code::NORMAL_CLOSURE, "", out);
                 self.state = SocketState::Closing;
             }
-            Some(_) => self.end(Outcome::Ok, None, events),
+            Some(_) => self.end_call(Outcome::Ok, None, events),
         }
     }
 
@@ -204,8 +205,8 @@ impl SocketStepDriver {
         });
         let [until, error, expected] = &call.wanted;
         if (step.error.as_ref()).is_some_and(|message| message.matches(data, error)) {
-            let text = format!("a message reports: {}", printable(data));
-            return self.end(Outcome::EventError, Some(text), events);
+            let text = format!("a message reports: {}", to_printable(data));
+            return self.end_call(Outcome::EventError, Some(text), events);
         }
         let expect = step.expect.as_ref();
         call.has_expected |= expect.is_none_or(|message| message.matches(data, expected));
@@ -217,9 +218,9 @@ impl SocketStepDriver {
             return;
         }
         if !call.has_expected {
-            let shown = printable(data);
+            let shown = to_printable(data);
             let text = format!("no message is what the step expects; the last one: {shown}");
-            return self.end(BODY_MISMATCH, Some(text), events);
+            return self.end_call(BODY_MISMATCH, Some(text), events);
         }
         call.has_all_messages = true;
         self.answer = Some(data.to_vec());
@@ -239,16 +240,16 @@ impl SocketStepDriver {
     }
 
     /// Ends the current call because the socket is not open.
-    fn fail_as_closed(&mut self, events: &mut Vec<Event>) {
+    fn fail_call_on_closed_socket(&mut self, events: &mut Vec<Event>) {
         let text = match &self.state {
             SocketState::Closed(reason) => reason.clone(),
             _ => "no step has opened the socket".to_owned(),
         };
-        self.end(Outcome::SocketClosed, Some(text), events);
+        self.end_call(Outcome::SocketClosed, Some(text), events);
     }
 
     /// Ends the current call.
-    fn end(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
+    fn end_call(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
         if let Some(text) = text {
             let text = format!("websocket: {text}");
@@ -263,18 +264,18 @@ impl SocketStepDriver {
         }));
     }
 
-    fn put_close(&mut self, close_code: u16, reason: &str, out: &mut Vec<u8>) {
-        let payload = close_payload(close_code, reason);
+    fn append_close_frame(&mut self, close_code: u16, reason: &str, out: &mut Vec<u8>) {
+        let payload = encode_close_payload(close_code, reason);
         append_masked_frame(out, Opcode::Close, self.random.mask(), &payload);
     }
 
     /// Handles a Close frame from the server.
-    fn on_close(&mut self, text: String, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn on_close_frame(&mut self, text: String, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if matches!(self.state, SocketState::Closing) {
             self.state = SocketState::Closed("a step has closed the socket".to_owned());
-            return self.end(Outcome::Ok, None, events);
+            return self.end_call(Outcome::Ok, None, events);
         }
-        self.put_close(code::NORMAL_CLOSURE, "", out);
+        self.append_close_frame(code::NORMAL_CLOSURE, "", out);
         self.on_socket_end(text, events);
     }
 
@@ -284,7 +285,7 @@ impl SocketStepDriver {
         self.state = SocketState::Closed(reason);
         let is_waiting = |call: &StepInFlight| call.resume_at == Time::NEVER;
         if self.call.as_ref().is_some_and(is_waiting) {
-            self.fail_as_closed(events);
+            self.fail_call_on_closed_socket(events);
         }
     }
 }
@@ -320,7 +321,7 @@ impl Driver for SocketStepDriver {
         };
         (self.answer, self.fields) = (None, Vec::new());
         let prepared = &step.prepared;
-        let moment = prepared.moment(number, now, &step.taken);
+        let moment = prepared.render_context(number, now, &step.taken);
         let until = match &prepared.call.until {
             AwaitedMessages::Count(_) => None,
             AwaitedMessages::Until(message) => Some(message),
@@ -330,7 +331,8 @@ impl Driver for SocketStepDriver {
             prepared.call.error.as_ref(),
             prepared.call.expect.as_ref(),
         ];
-        let wanted = messages.map(|message| message.map_or(Vec::new(), |m| m.wanted(&moment)));
+        let wanted =
+            messages.map(|message| message.map_or(Vec::new(), |m| m.render_expected(&moment)));
         self.call = Some(StepInFlight {
             call,
             number,
@@ -401,7 +403,7 @@ impl Driver for SocketStepDriver {
             .is_some_and(|call| call.resume_at == Time::NEVER)
             && matches!(self.state, SocketState::Open)
         {
-            self.resume(now, out, events);
+            self.continue_step(now, out, events);
         }
         Ok(())
     }
@@ -425,14 +427,14 @@ impl Driver for SocketStepDriver {
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
+    fn next_timer(&self) -> Option<Time> {
         let call = self.call.as_ref()?;
         (call.resume_at != Time::NEVER).then_some(call.resume_at)
     }
 
-    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        if self.deadline().is_some_and(|at| at <= now) {
-            self.resume(now, out, events);
+    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        if self.next_timer().is_some_and(|at| at <= now) {
+            self.continue_step(now, out, events);
         }
     }
 
@@ -447,13 +449,13 @@ impl Driver for SocketStepDriver {
             .as_ref()
             .is_some_and(|call| call.resume_at == Time::NEVER)
         {
-            self.end(outcome, None, events);
+            self.end_call(outcome, None, events);
         }
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
         if matches!(self.state, SocketState::Open) {
-            self.put_close(code::NORMAL_CLOSURE, "", out);
+            self.append_close_frame(code::NORMAL_CLOSURE, "", out);
             self.state = SocketState::Closed("the end of the journey has closed it".to_owned());
         }
     }

@@ -33,7 +33,7 @@ use plimsoll_serving::ServeError;
 use plimsoll_serving::accepting::{self, ConnectionHandler};
 use plimsoll_serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use plimsoll_serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
-use plimsoll_serving::tls_server::early::ServerStream;
+use plimsoll_serving::tls_server::early_data::ServerStream;
 
 use body::ResponseBody;
 
@@ -84,7 +84,7 @@ impl ReferenceServer for HttpOptions {
         let status = StatusCode::from_u16(self.status).ok();
         let status = status.filter(|status| (200..600).contains(&status.as_u16()));
         let status = status.ok_or_else(|| {
-            ServeError::option(
+            ServeError::invalid_option(
                 "status",
                 format!(
                     "{} is not a valid status of an answer: use 200 to 599",
@@ -113,7 +113,7 @@ impl ReferenceServer for HttpOptions {
         };
         let bound = place.bound.with_alpn(&[b"h2", b"http/1.1"]);
         Ok(Box::pin(async move {
-            let connections = accepting::accept(bound, server, place.stopped).await?;
+            let connections = accepting::accept_and_serve(bound, server, place.stopped).await?;
             let counted = [
                 ("answered", &service.counters.answered),
                 ("refused", &service.counters.refused),
@@ -165,7 +165,7 @@ impl ConnectionHandler for HttpServer {
                 request.version() != Version::HTTP_2 && stopping.has_changed().unwrap_or(true);
             let service = Arc::clone(&service);
             async move {
-                let mut response = service.answer(request).await;
+                let mut response = service.answer_request(request).await;
                 if closes {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
@@ -202,7 +202,7 @@ fn is_client_close(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl HttpService {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn answer_request(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
         // The permit is held until the response's head is ready, so that at most `pool` requests are in progress.
         let _worker = match &self.pool {
             None => None,
@@ -210,7 +210,7 @@ impl HttpService {
         };
         self.scheduler.wait().await;
         let is_head = request.method() == Method::HEAD;
-        let mut response = HttpService::respond(&self, request).await;
+        let mut response = HttpService::route_request(&self, request).await;
         if is_head {
             // hyper removes the body of HEAD responses over HTTP/1.1 only.
             let size = response.body().size_hint().exact();
@@ -227,7 +227,10 @@ impl HttpService {
         response
     }
 
-    async fn respond(service: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn route_request(
+        service: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
         let path = request.uri().path().to_owned();
         let mut parts = path.trim_start_matches('/').splitn(2, '/');
         match (parts.next().unwrap_or_default(), parts.next()) {
@@ -401,8 +404,8 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use plimsoll_serving::build_runtime;
     use plimsoll_serving::reference::default_flags;
-    use plimsoll_serving::runtime;
 
     fn server() -> HttpServer {
         let service = HttpService {
@@ -459,7 +462,7 @@ mod tests {
     fn first_request_is_answered_during_shutdown() {
         const HEADERS: u8 = 1;
         const GOAWAY: u8 = 7;
-        runtime(Some(1)).unwrap().block_on(async {
+        build_runtime(Some(1)).unwrap().block_on(async {
             let text = answer(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", |_| false).await;
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text:?}");

@@ -9,10 +9,10 @@
 //!
 //! This file is long because flags and values are read and translated in one pass.
 
-mod own_flags;
-mod recognition;
+mod mixed_lines;
+mod tool_recognition;
 
-pub use own_flags::{OwnFlag, OwnFlagLookup};
+pub use mixed_lines::{PlimsollFlag, PlimsollFlagLookup};
 
 use crate::interface::protocol_module::UsageError;
 
@@ -131,16 +131,16 @@ impl ValueForm {
         match self {
             ValueForm::Text => true,
             ValueForm::Number => text.parse::<u64>().is_ok(),
-            ValueForm::Metric => from_metric(text).is_some(),
+            ValueForm::Metric => parse_suffixed_number(text).is_some(),
             ValueForm::Decimal => is_number(),
-            ValueForm::Time => is_time(text),
-            ValueForm::Seconds => is_number() || is_time(text),
+            ValueForm::Time => is_duration(text),
+            ValueForm::Seconds => is_number() || is_duration(text),
         }
     }
 }
 
 /// Parses a whole number with an optional metric suffix, such as `1k` for 1000.
-fn from_metric(text: &str) -> Option<u64> {
+fn parse_suffixed_number(text: &str) -> Option<u64> {
     let (digits, factor) = match text.chars().next_back()? {
         'k' | 'K' => (&text[..text.len() - 1], 1_000),
         'm' | 'M' => (&text[..text.len() - 1], 1_000_000),
@@ -151,7 +151,7 @@ fn from_metric(text: &str) -> Option<u64> {
 }
 
 /// Returns whether `text` consists of numbers with a unit of time each, such as `1m30s`.
-fn is_time(text: &str) -> bool {
+fn is_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
         let number = |c: char| c.is_ascii_digit() || c == '.';
@@ -220,8 +220,10 @@ impl LineBuilder {
     }
 
     /// Returns a flag's value as a number that may have a metric suffix, or `default`.
-    pub fn metric(&self, name: &str, default: u64) -> u64 {
-        self.value(name).and_then(from_metric).unwrap_or(default)
+    pub fn suffixed_number(&self, name: &str, default: u64) -> u64 {
+        self.value(name)
+            .and_then(parse_suffixed_number)
+            .unwrap_or(default)
     }
 
     /// Returns whether the last occurrence of the flag `name` comes after every occurrence of `other`. Both are first
@@ -251,7 +253,7 @@ impl LineBuilder {
     }
 
     /// Records a flag or value that has no counterpart.
-    pub fn add_missing(&mut self, what: impl Into<String>, why: &'static str) {
+    pub fn add_unsupported(&mut self, what: impl Into<String>, why: &'static str) {
         self.without_counterpart.push((what.into(), why));
     }
 
@@ -262,7 +264,7 @@ impl LineBuilder {
 
     /// Adds the flag for workers, as many as the tool's flag `name` sets processors, but at most `connections`: each
     /// worker needs a connection.
-    pub fn add_workers_of(&mut self, name: &str, connections: u64) {
+    pub fn add_workers_from_flag(&mut self, name: &str, connections: u64) {
         let processors = self.number(name, 0);
         if processors > connections {
             self.add_dropped(
@@ -280,7 +282,7 @@ impl LineBuilder {
     ///
     /// # Errors
     /// Returns an error if there is no word, or more than one.
-    pub fn take_target(&mut self, scheme: &str) -> Result<(), String> {
+    pub fn set_target_from_word(&mut self, scheme: &str) -> Result<(), String> {
         match &self.words[..] {
             [] => Err("the URL is missing".to_owned()),
             [url] => {
@@ -334,7 +336,7 @@ pub enum LineError {
 }
 
 /// A flag in a word of the line, the value attached to the flag, and the flag as it is spelled in the line.
-type TypedFlag<'a> = (&'a LineFlag, Option<String>, String);
+type SpelledFlag<'a> = (&'a LineFlag, Option<String>, String);
 
 impl LineTool {
     /// Returns the tool's name.
@@ -368,11 +370,11 @@ impl LineTool {
         words: &[String],
         input: Option<String>,
     ) -> Result<TranslatedLine, LineError> {
-        self.translate_read(command, self.parse(words)?, input)
+        self.translate_parsed(command, self.parse(words)?, input)
     }
 
     /// Translates a line that [`LineTool::parse`] has read.
-    fn translate_read(
+    fn translate_parsed(
         &self,
         command: &str,
         mut line: LineBuilder,
@@ -448,14 +450,14 @@ impl LineTool {
                     }
                 };
                 line.typed_flags.push((flag.names[0], value.clone()));
-                add_meaning(&mut line, flag, shown, &value);
+                add_translation(&mut line, flag, shown, &value);
             }
         }
         Ok(line)
     }
 
     /// Returns the flags of one word.
-    fn parse_word(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, LineError> {
+    fn parse_word(&self, word: &str) -> Result<Vec<SpelledFlag<'_>>, LineError> {
         let unknown = |shown: &str| LineError::UnknownFlag(shown.to_owned());
         let find = |name: &str| self.flags.iter().find(|flag| flag.names.contains(&name));
         let bare = word.trim_start_matches('-');
@@ -493,7 +495,7 @@ impl LineTool {
 }
 
 /// Adds the translation of a single flag to `line`.
-fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &str) {
+fn add_translation(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &str) {
     match flag.meaning {
         FlagMeaning::OurFlag(ours, _)
             if flag.value.is_none() && line.our_flags.iter().any(|word| word == ours) => {}
@@ -508,7 +510,7 @@ fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &s
             line.our_flags.extend(filled);
         }
         FlagMeaning::Header(name) => line.add_field("-H", name, value),
-        FlagMeaning::Missing(why) => line.add_missing(shown, why),
+        FlagMeaning::Missing(why) => line.add_unsupported(shown, why),
         FlagMeaning::Dropped(why) => line.add_dropped(shown, why),
         FlagMeaning::Ignored | FlagMeaning::Deferred => {}
     }
@@ -646,7 +648,7 @@ mod tests {
         ],
         reads_stdin: false,
         marker_flags: &[&["c", "z"]],
-        finish: |line| line.take_target("http"),
+        finish: |line| line.set_target_from_word("http"),
     };
 
     fn words(line: &str) -> Vec<String> {
@@ -727,7 +729,7 @@ mod tests {
 
     #[test]
     fn metric_suffixes_are_read() {
-        let read = ["1", "1k", "2K", "3M", "1G", "k", "1x", ""].map(from_metric);
+        let read = ["1", "1k", "2K", "3M", "1G", "k", "1x", ""].map(parse_suffixed_number);
         let (thousand, million) = (1_000, 1_000_000);
         let expected = [1, thousand, 2 * thousand, 3 * million, 1_000 * million];
         assert_eq!(read[..5], expected.map(Some));

@@ -212,10 +212,15 @@ pub trait FrameCodec {
     ) -> Result<(), FrameError>;
 
     /// Appends a heartbeat. Returns false if the protocol has none.
-    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError>;
+    fn write_heartbeat(
+        &self,
+        layout: usize,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, FrameError>;
 
     /// Appends the acknowledgement of a heartbeat.
-    fn heartbeat_ack(
+    fn write_heartbeat_ack(
         &self,
         id: u64,
         flavor: FrameFlavor,

@@ -81,7 +81,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    pub(crate) fn watch(&self, options: &CodecOptions<'_>) -> Arc<CallWatch> {
+    pub(crate) fn register_watch(&self, options: &CodecOptions<'_>) -> Arc<CallWatch> {
         let watch = Arc::new(CallWatch::new(options));
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);

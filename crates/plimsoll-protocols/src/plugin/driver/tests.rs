@@ -2,7 +2,7 @@ use super::super::{RequestContent, build_frame};
 use super::*;
 use plimsoll_engine::driver::{CallId, Driver, Event};
 use plimsoll_model::Time;
-use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
+use plimsoll_plugin::guest::{self, FrameOutput, MatchResult, Plugin};
 use plimsoll_plugin::{Codec, DEFAULT_MAX_FRAME_BYTES, abi};
 use proptest::prelude::*;
 use std::ffi::CStr;
@@ -43,9 +43,12 @@ fn driver() -> PluginDriver {
     driver_with(|_| {})
 }
 
-fn made(what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
+fn made(what: NewFrameKind, id: u64, payload: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
-    assert_eq!(codec().make(what, id, 0, payload, &mut wire), Ok(true));
+    assert_eq!(
+        codec().make_frame(what, id, 0, payload, &mut wire),
+        Ok(true)
+    );
     wire
 }
 
@@ -93,10 +96,10 @@ fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
 fn responses_match_calls_and_error_status_fails() {
     let mut driver = driver();
     let ids = start(&mut driver, 3);
-    let mut wire = made(MakeKind::Response, ids[2], b"c");
-    wire.extend(made(MakeKind::Busy, ids[0], b""));
-    wire.extend(made(MakeKind::Response, ids[0], b"again"));
-    wire.extend(made(MakeKind::Response, 77, b""));
+    let mut wire = made(NewFrameKind::Response, ids[2], b"c");
+    wire.extend(made(NewFrameKind::Busy, ids[0], b""));
+    wire.extend(made(NewFrameKind::Response, ids[0], b"again"));
+    wire.extend(made(NewFrameKind::Response, 77, b""));
     let (_, events) = receive(&mut driver, &wire);
     assert_eq!(
         ended(&events),
@@ -118,7 +121,7 @@ fn cancel_frees_slot_and_late_response_counts() {
     assert_eq!(driver.capacity(), 0);
     driver.cancel(CallId(0), START, &mut Vec::new());
     assert_eq!(driver.capacity(), 1);
-    let (_, events) = receive(&mut driver, &made(MakeKind::Response, ids[0], b""));
+    let (_, events) = receive(&mut driver, &made(NewFrameKind::Response, ids[0], b""));
     assert_eq!(events, [Event::Late]);
 }
 
@@ -126,22 +129,22 @@ fn cancel_frees_slot_and_late_response_counts() {
 fn idle_heartbeats_are_sent_and_answered() {
     let mut driver = driver_with(|call| call.heartbeat = Some(Duration::from_secs(15)));
     let (mut out, mut events) = (Vec::new(), Vec::new());
-    let due = driver.deadline().unwrap();
+    let due = driver.next_timer().unwrap();
     assert_eq!(due, START + Duration::from_secs(15));
-    driver.expire(due, &mut out, &mut events);
+    driver.on_timer(due, &mut out, &mut events);
     let [(FrameKind::Heartbeat, id)] = sent(&out)[..] else {
         panic!("{out:?}");
     };
-    let ack = made(MakeKind::HeartbeatAck, id, b"");
+    let ack = made(NewFrameKind::HeartbeatAck, id, b"");
     driver.receive(&ack, due, &mut out, &mut events).unwrap();
-    assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
+    assert_eq!(driver.next_timer(), Some(due + Duration::from_secs(15)));
     for _ in 0..4 {
-        let now = driver.deadline().unwrap();
-        driver.expire(now, &mut out, &mut events);
+        let now = driver.next_timer().unwrap();
+        driver.on_timer(now, &mut out, &mut events);
     }
     assert!(driver.is_draining() && driver.capacity() == 0);
 
-    let (out, _) = receive(&mut self::driver(), &made(MakeKind::Heartbeat, 9, b""));
+    let (out, _) = receive(&mut self::driver(), &made(NewFrameKind::Heartbeat, 9, b""));
     assert_eq!(sent(&out), [(FrameKind::HeartbeatAck, 9)]);
     let mut driver = self::driver();
     receive(&mut driver, b"x\x02\0\0\0\0\x01\0\0\0\0");
@@ -234,27 +237,27 @@ static WRITES_LEFT: AtomicU32 = AtomicU32::new(0);
 impl Plugin for Fading {
     const NAME: &'static CStr = c"fading";
 
-    fn matches(_: &[u8], _: u32) -> Matches {
-        Matches::Yes
+    fn matches(_: &[u8], _: u32) -> MatchResult {
+        MatchResult::Yes
     }
 
     fn decode(bytes: &[u8], _: u32) -> guest::Decoded {
         guest::Decoded::Frame(abi::Frame {
             length: 1,
             id: bytes[0].into(),
-            kind: guest::kind::REQUEST,
+            kind: guest::parse_frame_kind::REQUEST,
             ..abi::Frame::default()
         })
     }
 
-    fn encode(_: &[u8], _: u64, id: u64, out: &mut Out<'_>) -> bool {
+    fn encode(_: &[u8], _: u64, id: u64, out: &mut FrameOutput<'_>) -> bool {
         let left = WRITES_LEFT.load(Ordering::Relaxed);
         WRITES_LEFT.store(left.saturating_sub(1), Ordering::Relaxed);
         out.put(&[id as u8]);
         left > 0
     }
 
-    fn make(_: u32, _: u64, _: u64, _: &[u8], _: &mut Out<'_>) -> bool {
+    fn make_frame(_: u32, _: u64, _: u64, _: &[u8], _: &mut FrameOutput<'_>) -> bool {
         false
     }
 }
@@ -274,12 +277,12 @@ fn plugin_failure_fails_its_calls() {
     let mut driver = PluginProtocol::new(&codec, &call).unwrap().new_driver();
     driver.open(START, &mut Vec::new());
     // No heartbeats are sent if the protocol has none.
-    assert_eq!(driver.deadline(), None);
+    assert_eq!(driver.next_timer(), None);
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 0, START, &mut out);
     driver.start(CallId(1), 1, START, &mut out);
     assert_eq!((out.len(), driver.capacity()), (1, 0));
-    driver.expire(driver.deadline().unwrap(), &mut out, &mut events);
+    driver.on_timer(driver.next_timer().unwrap(), &mut out, &mut events);
     assert_eq!(ended(&events), [(1, Outcome::coded("PLUGIN_FAILED"))]);
     driver.abort(Outcome::Reset, START, &mut events);
     assert_eq!(
@@ -298,7 +301,7 @@ proptest! {
             let mut driver = driver();
             let ids = start(&mut driver, payloads.len() as u32);
             let wire: Vec<u8> = payloads.iter().zip(&ids).flat_map(|(payload, id)| {
-                [made(MakeKind::Response, *id, payload), made(MakeKind::HeartbeatAck, 5, b"")].concat()
+                [made(NewFrameKind::Response, *id, payload), made(NewFrameKind::HeartbeatAck, 5, b"")].concat()
             }).collect();
             let (mut rest, mut events) = (&wire[..], Vec::new());
             for cut in cuts {

@@ -11,10 +11,10 @@ use crate::session::measures;
 const SESSION_REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 
 /// Keys under which services return the session's token, in order of preference.
-const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
+const AUTH_TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
 
 impl UserSession {
-    pub(super) fn request_api(
+    pub(super) fn start_api_request(
         &mut self,
         request: ApiRequest,
         now: Time,
@@ -38,13 +38,13 @@ impl UserSession {
             Some(ApiRequest::Create) => ("/session/create".to_owned(), &[][..]),
             Some(ApiRequest::Run) => {
                 let path = format!("/session/{}/run", self.session_id);
-                (path, self.run_body(now, &mut rendered))
+                (path, self.query_body(now, &mut rendered))
             }
             Some(ApiRequest::Close) => (format!("/session/{}/close", self.session_id), &[][..]),
         };
-        let out = turn.out(API_LINK);
+        let out = turn.out_buffer(API_LINK);
         let before = out.len();
-        let own = self.plan_fields(now);
+        let own = self.plan_header_fields(now);
         write_post(out, &self.options.api_host, &path, &own, body);
         self.requested_at = now;
         let size = (out.len() - before) as u32;
@@ -59,23 +59,23 @@ impl UserSession {
     }
 
     /// Returns the plan's header fields.
-    pub(super) fn plan_fields(&self, now: Time) -> Vec<(String, String)> {
+    pub(super) fn plan_header_fields(&self, now: Time) -> Vec<(String, String)> {
         let unix_ns = self.unix_zero_ns.wrapping_add(now.0);
         self.options
             .call
             .headers
-            .for_call(self.query_number(), unix_ns)
+            .for_call(self.current_query_number(), unix_ns)
     }
 
     /// Returns the body of the current query.
-    fn run_body<'a>(&'a self, now: Time, rendered: &'a mut Vec<u8>) -> &'a [u8] {
+    fn query_body<'a>(&'a self, now: Time, rendered: &'a mut Vec<u8>) -> &'a [u8] {
         let query = &self.options.call.query;
         let Some(varying) = &query.varying else {
             return &query.body;
         };
         let in_session = self.queries_begun.saturating_sub(1);
         let unix_ns = self.unix_zero_ns.wrapping_add(now.0);
-        let number = self.query_number();
+        let number = self.current_query_number();
         let moment = varying
             .variation
             .render_context(number, in_session, unix_ns);
@@ -118,16 +118,16 @@ impl UserSession {
                 let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
                 self.run_number = number("run").or(self.run_number);
                 self.expected_tokens = number("tokens").or(self.expected_tokens);
-                self.end_query(now, turn);
+                self.end_query_if_done(now, turn);
             }
             Some(ApiRequest::Run) => {
                 turn.record_failure_message(Outcome::RunRefused, &refused("POST /session/ID/run"));
-                self.finish_query(Outcome::RunRefused, now, turn);
+                self.record_query_and_clear_deadline(Outcome::RunRefused, now, turn);
                 self.begin_next_query(now, turn);
             }
             Some(ApiRequest::Close) => {
                 if !ok {
-                    self.note_failed_close(turn);
+                    self.count_failed_session_close(turn);
                 }
                 self.finish_session(turn);
             }
@@ -143,7 +143,7 @@ impl UserSession {
         let plain = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let made = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
         let text = |key: &str| made.get(key)?.as_str().filter(plain);
-        let token = TOKEN_KEYS.iter().find_map(|key| text(key));
+        let token = AUTH_TOKEN_KEYS.iter().find_map(|key| text(key));
         match (text("session_id"), token) {
             (Some(session), Some(token)) => {
                 self.created_ns = now.since(self.requested_at);
@@ -171,12 +171,12 @@ impl UserSession {
         turn.record_failure_message(outcome, text);
         if self.request == Some(ApiRequest::Close) {
             // All queries have ended, so only closing the session failed.
-            self.note_failed_close(turn);
+            self.count_failed_session_close(turn);
             return self.finish_session(turn);
         }
         if self.request == Some(ApiRequest::Run) && self.query.is_some_and(|q| q.end.is_some()) {
             self.request = None;
-            return self.end_query(now, turn);
+            return self.end_query_if_done(now, turn);
         }
         self.abort_session(outcome, now, turn);
     }

@@ -6,12 +6,12 @@ use plimsoll_engine::script::{RequestTrace, ScriptContext};
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::{CallSample, Outcome, Time};
 
-use super::{ActiveQuery, ApiRequest, QueryEnd, QueryFinish, SOCKET_LINK, UserSession};
+use super::{ActiveQuery, ApiRequest, DoneFrame, QueryEndReason, SOCKET_LINK, UserSession};
 use crate::session::account::{SessionFrame, TokenArrival};
 use crate::session::measures;
 
 /// The maximum number of gaps between tokens that are kept until a query ends; later gaps are not recorded.
-const MAX_RECORDED_GAPS: usize = 1 << 16;
+const MAX_RECORDED_TOKEN_GAPS: usize = 1 << 16;
 
 impl UserSession {
     pub(super) fn on_frame(&mut self, text: &str, now: Time, ctx: &mut ScriptContext<'_>) {
@@ -27,16 +27,16 @@ impl UserSession {
         self.socket_failure = None;
         match &*frame.kind {
             "token" => {
-                self.note_epoch(frame.epoch);
+                self.update_numbering_epoch(frame.epoch);
                 self.on_token(&frame, text.len(), now, ctx);
             }
             "done" => {
-                self.note_epoch(frame.epoch);
+                self.update_numbering_epoch(frame.epoch);
                 self.on_done(&frame, now, ctx);
             }
             "resumed" if frame.resumed == Some(false) => {
-                ctx.count(Count::HistoryGone, 1);
-                self.account.begin_epoch();
+                ctx.add_to_count(Count::HistoryGone, 1);
+                self.account.restart_numbering();
                 self.epoch = frame.epoch;
             }
             // Frames of unknown types are ignored.
@@ -44,17 +44,17 @@ impl UserSession {
         }
     }
 
-    pub(super) fn note_epoch(&mut self, epoch: Option<u64>) {
+    pub(super) fn update_numbering_epoch(&mut self, epoch: Option<u64>) {
         if let (Some(ours), Some(theirs)) = (self.epoch, epoch)
             && ours != theirs
         {
-            self.account.begin_epoch();
+            self.account.restart_numbering();
         }
         self.epoch = epoch.or(self.epoch);
     }
 
     /// Returns whether a frame belongs to a run (the answer to a query) that has already ended.
-    pub(super) fn is_stray(&self, frame: &SessionFrame<'_>) -> bool {
+    pub(super) fn is_stray_frame(&self, frame: &SessionFrame<'_>) -> bool {
         self.query.is_none_or(|query| query.end.is_some())
             || matches!((frame.run, self.run_number), (Some(of), Some(run)) if of < run)
     }
@@ -66,10 +66,10 @@ impl UserSession {
         now: Time,
         turn: &mut ScriptContext<'_>,
     ) {
-        if self.is_stray(frame) {
+        if self.is_stray_frame(frame) {
             match self.account.record_frame(frame.seq) {
-                TokenArrival::Duplicate => turn.count(Count::TokensDuplicated, 1),
-                TokenArrival::New | TokenArrival::Late => turn.count(Count::TokensStray, 1),
+                TokenArrival::Duplicate => turn.add_to_count(Count::TokensDuplicated, 1),
+                TokenArrival::New | TokenArrival::Late => turn.add_to_count(Count::TokensStray, 1),
             }
             return;
         }
@@ -84,7 +84,7 @@ impl UserSession {
         }
         if query.first_token == Time::NEVER {
             query.first_token = now;
-        } else if self.gaps.len() < MAX_RECORDED_GAPS {
+        } else if self.gaps.len() < MAX_RECORDED_TOKEN_GAPS {
             self.gaps.push(now.since(query.last_token) as f32);
         }
         query.last_token = now;
@@ -97,16 +97,16 @@ impl UserSession {
         turn: &mut ScriptContext<'_>,
     ) {
         let again = self.account.record_frame(frame.seq) == TokenArrival::Duplicate;
-        if self.is_stray(frame) || again {
+        if self.is_stray_frame(frame) || again {
             return;
         }
         let finish = match frame.finish.as_deref() {
-            Some("error") => QueryFinish::Error,
-            Some("cancelled") => QueryFinish::Cancelled,
-            _ => QueryFinish::Stop,
+            Some("error") => QueryEndReason::Error,
+            Some("cancelled") => QueryEndReason::Cancelled,
+            _ => QueryEndReason::Stop,
         };
         if let Some(query) = &mut self.query {
-            query.end = Some(QueryEnd {
+            query.end = Some(DoneFrame {
                 at: now,
                 tokens: frame.tokens,
                 finish,
@@ -115,32 +115,32 @@ impl UserSession {
         // While the API's response is outstanding the query does not end, because the response may contain the
         // number of tokens to expect.
         if self.request.is_none() {
-            self.end_query(now, turn);
+            self.end_query_if_done(now, turn);
         }
     }
 
     /// Ends the current query if its `done` frame has arrived, and then begins the next query.
-    pub(super) fn end_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn end_query_if_done(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
             let outcome = self.judge_query(end, turn);
-            self.finish_query(outcome, end.at, turn);
+            self.record_query_and_clear_deadline(outcome, end.at, turn);
             self.begin_next_query(now, turn);
         }
     }
 
     /// Decides the outcome of a query whose `done` frame has arrived.
-    fn judge_query(&self, end: QueryEnd, turn: &mut ScriptContext<'_>) -> Outcome {
+    fn judge_query(&self, end: DoneFrame, turn: &mut ScriptContext<'_>) -> Outcome {
         let account = self.account.query;
         let received = account.received;
         let promised = self
             .expected_tokens
-            .filter(|_| end.finish == QueryFinish::Stop);
+            .filter(|_| end.finish == QueryEndReason::Stop);
         let most = end.tokens.max(promised).unwrap_or(0);
-        turn.count(Count::TokensMissing, most.saturating_sub(received));
+        turn.add_to_count(Count::TokensMissing, most.saturating_sub(received));
         match end.finish {
-            QueryFinish::Error => return Outcome::RunFailed,
-            QueryFinish::Cancelled => return Outcome::Cancelled,
-            QueryFinish::Stop => {}
+            QueryEndReason::Error => return Outcome::RunFailed,
+            QueryEndReason::Cancelled => return Outcome::Cancelled,
+            QueryEndReason::Stop => {}
         }
         let sent = end.tokens.or(promised);
         let lost = end.tokens.is_some_and(|sent| received < sent)
@@ -185,12 +185,12 @@ impl UserSession {
             end: None,
         });
         self.expected_tokens = self.options.call.expect_tokens;
-        self.request_api(ApiRequest::Run, now, turn);
-        self.set_wake_up(turn);
+        self.start_api_request(ApiRequest::Run, now, turn);
+        self.request_wake_up(turn);
     }
 
     /// Returns the number of the current query within the run, or of the next one if no query is in flight.
-    pub(super) fn query_number(&self) -> u64 {
+    pub(super) fn current_query_number(&self) -> u64 {
         let in_session = u64::from(self.queries_begun.saturating_sub(1));
         self.origin.number * u64::from(self.options.call.queries) + in_session
     }
@@ -208,10 +208,10 @@ impl UserSession {
         let sent = query.map_or(Time::NEVER, |query| query.sent);
         let sent = if sent == Time::NEVER { unsent } else { sent };
         let account = std::mem::take(&mut self.account.query);
-        turn.count(Count::TokensReceived, account.received);
-        turn.count(Count::TokensDuplicated, account.duplicated);
-        turn.count(Count::TokensOutOfOrder, account.out_of_order);
-        turn.count(Count::TokensStray, account.stray);
+        turn.add_to_count(Count::TokensReceived, account.received);
+        turn.add_to_count(Count::TokensDuplicated, account.duplicated);
+        turn.add_to_count(Count::TokensOutOfOrder, account.out_of_order);
+        turn.add_to_count(Count::TokensStray, account.stray);
         // The time to create the session does not count as send delay, because it is recorded as a separate measure.
         let late = if self.queries_begun <= 1 {
             self.origin.late_ns
@@ -240,7 +240,7 @@ impl UserSession {
                 now.duration_since(arrival),
             )
         {
-            turn.count(Count::QueriesGood, 1);
+            turn.add_to_count(Count::QueriesGood, 1);
         }
         let (reconnects, reconnects_failed) =
             query.map_or((0, 0), |query| (query.reconnects, query.reconnects_failed));
@@ -265,7 +265,7 @@ impl UserSession {
             (TimeMeasure::TokenMean, per_token),
         ];
         let sample = CallSample {
-            number: self.query_number(),
+            number: self.current_query_number(),
             arrival,
             sent,
             first_byte,
@@ -284,7 +284,7 @@ impl UserSession {
         self.has_failed |= !outcome.is_ok();
     }
 
-    pub(super) fn finish_query(
+    pub(super) fn record_query_and_clear_deadline(
         &mut self,
         outcome: Outcome,
         now: Time,
@@ -292,18 +292,18 @@ impl UserSession {
     ) {
         self.record_query(outcome, now, turn);
         self.deadline = Time::NEVER;
-        self.set_wake_up(turn);
+        self.request_wake_up(turn);
     }
 
     /// Begins the next query, or closes the session after the last one.
     pub(super) fn begin_next_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if self.queries_begun >= self.options.call.queries || turn.is_stopping() {
-            self.request_api(ApiRequest::Close, now, turn);
+            self.start_api_request(ApiRequest::Close, now, turn);
             // All queries have ended, so the session waits for the response to its close request for at most five
             // seconds.
             let limit = Duration::from_secs(5);
             self.deadline = now + self.options.deadline.map_or(limit, |d| d.min(limit));
-            return self.set_wake_up(turn);
+            return self.request_wake_up(turn);
         }
         if self.options.call.think.is_zero() {
             turn.count_due_call();
@@ -311,12 +311,12 @@ impl UserSession {
             return self.send_query(now, turn);
         }
         self.next_at = now + self.options.call.think;
-        self.set_wake_up(turn);
+        self.request_wake_up(turn);
     }
 
     /// Counts the session as failed because the API did not close it; its queries keep their outcomes.
-    pub(super) fn note_failed_close(&mut self, turn: &mut ScriptContext<'_>) {
-        turn.count(Count::ClosesFailed, 1);
+    pub(super) fn count_failed_session_close(&mut self, turn: &mut ScriptContext<'_>) {
+        turn.add_to_count(Count::ClosesFailed, 1);
         self.has_failed = true;
     }
 
@@ -328,7 +328,7 @@ impl UserSession {
         turn: &mut ScriptContext<'_>,
     ) {
         if self.request == Some(ApiRequest::Close) {
-            self.note_failed_close(turn);
+            self.count_failed_session_close(turn);
             return self.finish_session(turn);
         }
         if self.next_at == Time::NEVER {

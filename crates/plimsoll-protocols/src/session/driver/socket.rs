@@ -8,7 +8,7 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::append_request_head;
 use plimsoll_wire::websocket::{
     DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation,
-    WebSocketMessage, WebSocketReader, append_masked_frame, client_key, close_payload, code,
+    WebSocketMessage, WebSocketReader, append_masked_frame, client_key, code, encode_close_payload,
 };
 
 use crate::session::measures;
@@ -22,7 +22,7 @@ impl UserSession {
         ctx.connect(SOCKET_LINK);
     }
 
-    pub(super) fn write_upgrade(&mut self, now: Time, out: &mut Vec<u8>) {
+    pub(super) fn write_upgrade_request(&mut self, now: Time, out: &mut Vec<u8>) {
         let mut query = String::new();
         if self.lost_at != Time::NEVER {
             query = format!("?after={}", self.account.highest);
@@ -50,7 +50,7 @@ impl UserSession {
         if options.call.compression {
             fields.push(("Sec-WebSocket-Extensions", DeflateParameters::CLIENT_OFFER));
         }
-        let mut own = self.plan_fields(now);
+        let mut own = self.plan_header_fields(now);
         own.retain(|(name, _)| name != "authorization");
         fields.extend(own.iter().map(|(name, value)| (&**name, &**value)));
         append_request_head(out, "GET", &target, &fields);
@@ -108,7 +108,7 @@ impl UserSession {
             self.opened_ns = now.since(self.socket_requested_at);
         }
         if self.lost_at != Time::NEVER && self.queries_begun > 0 && self.has_reconnected {
-            turn.count(Count::Reconnects, 1);
+            turn.add_to_count(Count::Reconnects, 1);
             if let Some(query) = &mut self.query {
                 query.reconnects += 1;
             }
@@ -146,10 +146,10 @@ impl UserSession {
         if was_open {
             self.lost_at = now;
             if !std::mem::replace(&mut self.has_reconnected, true) {
-                turn.count(measures::SESSIONS_RECONNECTED, 1);
+                turn.add_to_count(measures::SESSIONS_RECONNECTED, 1);
             }
         } else if self.has_reconnected {
-            turn.count(Count::ReconnectsFailed, 1);
+            turn.add_to_count(Count::ReconnectsFailed, 1);
             if let Some(query) = &mut self.query {
                 query.reconnects_failed += 1;
             }
@@ -163,7 +163,7 @@ impl UserSession {
         let share = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         self.attempts += 1;
         self.socket = SessionSocketState::Pausing(now + pause.mul_f64(share));
-        self.set_wake_up(turn);
+        self.request_wake_up(turn);
     }
 
     pub(super) fn on_frame_bytes(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
@@ -181,7 +181,7 @@ impl UserSession {
                 }
                 WebSocketMessage::Ping(payload) => {
                     let mask = self.random.mask();
-                    append_masked_frame(turn.out(SOCKET_LINK), Opcode::Pong, mask, payload);
+                    append_masked_frame(turn.out_buffer(SOCKET_LINK), Opcode::Pong, mask, payload);
                 }
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, reason } => {
@@ -212,8 +212,8 @@ impl UserSession {
             return;
         }
         let mask = self.random.mask();
-        let payload = close_payload(closed.code, closed.reason);
-        append_masked_frame(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
+        let payload = encode_close_payload(closed.code, closed.reason);
+        append_masked_frame(turn.out_buffer(SOCKET_LINK), Opcode::Close, mask, &payload);
         turn.close(SOCKET_LINK);
         self.on_socket_lost(outcome, now, turn);
     }

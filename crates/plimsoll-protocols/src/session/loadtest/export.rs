@@ -27,14 +27,14 @@ const HISTOGRAM_BUCKET_COUNT: u64 = 20;
 /// # Errors
 /// When the run is not a run of sessions, or a file can't be written.
 pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignFormatError> {
-    fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> String {
+    fn write_error(path: &Path) -> impl FnOnce(io::Error) -> String {
         move |e| format!("can't write {}: {e}", path.display())
     }
     let stem = file_stem(run)?;
     let summary = build_summary(run);
-    fs::create_dir_all(folder).map_err(cannot_write(folder))?;
+    fs::create_dir_all(folder).map_err(write_error(folder))?;
     let path = folder.join(format!("{stem}_summary.json"));
-    output::write(&path, format!("{summary:#}\n")).map_err(cannot_write(&path))?;
+    output::write(&path, format!("{summary:#}\n")).map_err(write_error(&path))?;
     if !run.has_requests {
         return Ok(ExportSummary::Partial(format!(
             "wrote the summary to {}; {} has no log of requests, so there are no rows to write: run with --requests",
@@ -43,11 +43,11 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
         )));
     }
     let csv = folder.join(format!("{stem}.csv"));
-    let mut out = BufWriter::new(File::create(&csv).map_err(cannot_write(&csv))?);
+    let mut out = BufWriter::new(File::create(&csv).map_err(write_error(&csv))?);
     let rows = write_rows(run, &mut out)?;
     out.flush()
         .and_then(|()| output::sync(out.get_ref()))
-        .map_err(cannot_write(&csv))?;
+        .map_err(write_error(&csv))?;
     Ok(ExportSummary::Complete(format!(
         "wrote {rows} queries to {}, their summary to {}",
         csv.display(),
@@ -151,7 +151,7 @@ fn describe_write_error(e: io::Error) -> String {
 }
 
 fn queries_per_session(run: &Run) -> Option<u32> {
-    run.call_value("queries").filter(|n| *n > 0)
+    run.plan_call_value("queries").filter(|n| *n > 0)
 }
 
 fn build_summary(run: &Run) -> Value {
@@ -180,11 +180,11 @@ fn build_summary(run: &Run) -> Value {
     put("failed_sessions", failed.into());
     put("success_rate", json!(percent(ok, ok + failed)));
     put("total_queries", record.due.into());
-    put("successful_queries", record.ok().into());
-    put("failed_queries", (record.due - record.ok()).into());
+    put("successful_queries", record.ok_calls().into());
+    put("failed_queries", (record.due - record.ok_calls()).into());
     put(
         "query_success_rate",
-        json!(percent(record.ok(), record.due)),
+        json!(percent(record.ok_calls(), record.due)),
     );
     put("good_queries", count(Count::QueriesGood).into());
     put("total_tokens", count(Count::TokensReceived).into());
@@ -196,7 +196,7 @@ fn build_summary(run: &Run) -> Value {
     ] {
         put(key, count(c).into());
     }
-    put("queries_per_second", json!(per_second(record.ok())));
+    put("queries_per_second", json!(per_second(record.ok_calls())));
     let tokens = count(Count::TokensReceived);
     put("tokens_per_second", json!(per_second(tokens)));
     for (figure, value) in summarize_times(&record.response) {
@@ -224,7 +224,7 @@ fn build_summary(run: &Run) -> Value {
     );
     put("resumes_refused", count(Count::HistoryGone).into());
     put("latency_histogram", histogram_json(&record).into());
-    put("errors", errors_json(&record).into());
+    put("errors", error_counts_json(&record).into());
     summary.into()
 }
 
@@ -258,7 +258,7 @@ fn histogram_json(record: &StageRecord) -> Vec<Value> {
         .collect()
 }
 
-fn errors_json(record: &StageRecord) -> Map<String, Value> {
+fn error_counts_json(record: &StageRecord) -> Map<String, Value> {
     record
         .outcomes
         .iter()

@@ -16,7 +16,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::connection::{RESPONSE_TIMEOUT, RedisConnection};
-use super::open::{CONNECT_TIMEOUT, NodeCertificates, open};
+use super::open::{CONNECT_TIMEOUT, NodeCertificates, open_connection};
 use super::sentinel::find_master;
 
 /// Maximum attempts at a cluster command that is redirected or whose node is failing over.
@@ -80,7 +80,7 @@ impl RedisAddress {
         };
         // The client is not used: it is built because only then does the library parse the certificates.
         Client::build_with_tls(
-            address("localhost", DEFAULT_PORT, true),
+            connection_address("localhost", DEFAULT_PORT, true),
             certificates.clone(),
         )
         // The library's error is replaced, because it may quote the private key.
@@ -104,19 +104,19 @@ impl RedisAddress {
             RedisTopology::Server(address) => {
                 let info = self.connection_info(address)?;
                 let certificates = self.certificates.as_ref();
-                let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
+                let opened = open_connection(&info, certificates, config, CONNECT_TIMEOUT).await;
                 opened.map(RedisConnection::Single)
             }
             RedisTopology::Sentinel { nodes, master } => {
                 let certificates = self.certificates.as_ref();
                 let (settings, tls) = (self.settings.clone(), self.tls);
                 let to_master = move |host: &str, port| {
-                    let info = address(host, port, tls).into_connection_info()?;
+                    let info = connection_address(host, port, tls).into_connection_info()?;
                     Ok(info.set_redis_settings(settings.clone()))
                 };
                 // The master is looked up for each connection, because it may have changed.
                 let info = find_master(nodes, master, certificates, to_master).await?;
-                let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
+                let opened = open_connection(&info, certificates, config, CONNECT_TIMEOUT).await;
                 opened.map(RedisConnection::Single)
             }
             RedisTopology::Cluster(nodes) => {
@@ -131,7 +131,7 @@ impl RedisAddress {
                     .response_timeout(RESPONSE_TIMEOUT)
                     .retries(MAX_CLUSTER_RETRIES)
                     .max_retry_wait(MAX_CLUSTER_RETRY_DELAY_MS)
-                    .database_id(certificates.number());
+                    .database_id(certificates.cluster_number());
                 let client = client.build()?;
                 let connection = client.get_async_generic_connection().await?;
                 Ok(RedisConnection::Cluster {
@@ -148,7 +148,7 @@ impl RedisAddress {
     }
 }
 
-fn address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
+fn connection_address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
     let host = host.to_owned();
     if tls {
         ConnectionAddr::TcpTls {
@@ -223,7 +223,8 @@ impl FromStr for RedisAddress {
         let mut nodes = hosts
             .split(',')
             .map(|node| {
-                host_and_port(node, default_port).map(|(host, port)| address(host, port, tls))
+                host_and_port(node, default_port)
+                    .map(|(host, port)| connection_address(host, port, tls))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let (master, database) = match kind {

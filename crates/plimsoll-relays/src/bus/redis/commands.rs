@@ -22,11 +22,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_UNSENT_BYTES: usize = 64 << 20;
 /// The key whose value is the random name of this Redis's data set. A gateway or backend that finds another name knows
 /// that all sessions were lost.
-const DATA_KEY: &str = "session:data";
+const DATA_IDENTITY_KEY: &str = "session:data";
 /// A cluster has this many such keys, numbered so that every node is likely to hold some.
-const DATA_KEYS_IN_CLUSTER: usize = 64;
+const CLUSTER_IDENTITY_KEY_COUNT: usize = 64;
 /// How long gateways and backends may take to restore their sessions after Redis has lost its data.
-const RESTORE_LIMIT: Duration = Duration::from_secs(3);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct CommandPipeline {
     pub(super) connector: Arc<Connector>,
@@ -39,7 +39,7 @@ pub(super) struct CommandPipeline {
     /// Number of connections that became usable so far.
     pub(super) reconnected: watch::Sender<u64>,
     /// Number of data losses detected.
-    pub(super) losses: AtomicU64,
+    pub(super) data_losses: AtomicU64,
     data: Mutex<DataIdentity>,
 }
 
@@ -73,7 +73,7 @@ impl CommandPipeline {
             wake: Notify::new(),
             overflowed: Notify::new(),
             generation: AtomicU64::new(0),
-            losses: AtomicU64::new(0),
+            data_losses: AtomicU64::new(0),
             reconnected: watch::Sender::new(0),
             data: Mutex::default(),
         })
@@ -88,10 +88,10 @@ impl CommandPipeline {
     }
 
     /// Returns whether gateways and backends that know a lost session may still restore it.
-    pub(super) fn may_be_restored(&self) -> bool {
+    pub(super) fn may_restore_sessions(&self) -> bool {
         self.lock_data()
             .lost_at
-            .is_some_and(|at| at.elapsed() < RESTORE_LIMIT)
+            .is_some_and(|at| at.elapsed() < RESTORE_TIMEOUT)
     }
 
     /// Queues commands on the data of `key`; returns `false` without a connection. `reply_to`
@@ -146,7 +146,7 @@ impl CommandPipeline {
                 () = self.wake.notified() => {}
                 why = lost.wait() => return Err(why),
                 () = sleep(PING_INTERVAL) => {
-                    self.send(DATA_KEY, [Cmd::ping()], None);
+                    self.send(DATA_IDENTITY_KEY, [Cmd::ping()], None);
                 }
             }
             // Lets other tasks of this scheduler tick add their commands to the batch.
@@ -175,7 +175,7 @@ impl CommandPipeline {
                     Ok(replies) => replies,
                     Err(why) => return why,
                 },
-                () = self.wait_for_overflow() => return RedisFailure::transient("it does not read data"),
+                () = self.wait_for_overflow() => return RedisFailure::new_transient("it does not read data"),
             };
             // A lost cluster node may have restarted empty before it answered, so its replies are
             // not trusted.
@@ -202,11 +202,11 @@ impl CommandPipeline {
     async fn detect_data_loss(&self, connection: &mut RedisConnection) -> Result<(), RedisFailure> {
         let name = uuid::Uuid::new_v4().to_string();
         let keys = if self.clustered {
-            (0..DATA_KEYS_IN_CLUSTER)
-                .map(|i| format!("{DATA_KEY}:{i}"))
+            (0..CLUSTER_IDENTITY_KEY_COUNT)
+                .map(|i| format!("{DATA_IDENTITY_KEY}:{i}"))
                 .collect()
         } else {
-            vec![DATA_KEY.to_owned()]
+            vec![DATA_IDENTITY_KEY.to_owned()]
         };
         let mut batch = CommandBatch::default();
         for key in &keys {
@@ -224,7 +224,7 @@ impl CommandPipeline {
         if !before.is_empty() && before != data.names {
             tracing::warn!("redis has lost its data; announcing all known sessions again");
             data.lost_at = Some(Instant::now());
-            self.losses.fetch_add(1, Ordering::AcqRel);
+            self.data_losses.fetch_add(1, Ordering::AcqRel);
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ fn log_error_reply(reply: Value) {
 impl ConnectionUser for CommandPipeline {
     fn on_push(&self, _: PushInfo) {}
 
-    async fn serve(
+    async fn use_connection(
         &self,
         mut connection: RedisConnection,
         connector: &Connector,

@@ -76,7 +76,7 @@ impl RedisConnection {
         };
         match timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(replies) => replies.map_err(RedisFailure::from),
-            Err(_) => Err(RedisFailure::transient("silent")),
+            Err(_) => Err(RedisFailure::new_transient("silent")),
         }
     }
 }
@@ -123,7 +123,7 @@ pub(super) struct RedisFailure {
 }
 
 impl RedisFailure {
-    pub(super) fn transient(why: &str) -> RedisFailure {
+    pub(super) fn new_transient(why: &str) -> RedisFailure {
         RedisFailure {
             why: why.to_owned(),
             is_permanent: false,
@@ -151,7 +151,8 @@ impl From<RedisError> for RedisFailure {
             why: match error.kind() {
                 _ if let Some(lack) = lack => lack.to_string(),
                 ErrorKind::RESP3NotSupported => "it has no RESP3: use Redis 6 or newer".to_owned(),
-                _ => error_text(error.code(), error.detail()).unwrap_or_else(|| error.to_string()),
+                _ => join_error_text(error.code(), error.detail())
+                    .unwrap_or_else(|| error.to_string()),
             },
             is_permanent: lasting,
         }
@@ -159,12 +160,12 @@ impl From<RedisError> for RedisFailure {
 }
 
 /// Joins the code and detail into which the library has split a server's error.
-fn error_text(code: Option<&str>, detail: Option<&str>) -> Option<String> {
+fn join_error_text(code: Option<&str>, detail: Option<&str>) -> Option<String> {
     Some(format!("{} {}", code?, detail.unwrap_or_default()))
 }
 
 pub(super) fn server_error_text(error: &ServerError) -> String {
-    error_text(Some(error.code()), error.details()).unwrap_or_default()
+    join_error_text(Some(error.code()), error.details()).unwrap_or_default()
 }
 
 /// Returns the I/O error that caused the library's error.
@@ -195,7 +196,7 @@ pub(super) fn unavailable_error(reply: &Value) -> Option<RedisFailure> {
             | ServerErrorKind::TryAgain
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask,
-        ) => Some(RedisFailure::transient(&server_error_text(error))),
+        ) => Some(RedisFailure::new_transient(&server_error_text(error))),
         _ => None,
     }
 }

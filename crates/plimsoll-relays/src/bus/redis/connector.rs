@@ -29,7 +29,7 @@ impl LossSignal {
     pub(super) async fn wait(&self) -> RedisFailure {
         // This value holds the sender, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|lost| *lost).await;
-        RedisFailure::transient("closed by the server")
+        RedisFailure::new_transient("closed by the server")
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) trait ConnectionUser: Send + Sync + 'static {
     fn on_push(&self, push: PushInfo);
 
     /// Uses a connection for as long as it lasts. Calls [`Connector::mark_usable`] once commands are accepted.
-    fn serve(
+    fn use_connection(
         &self,
         connection: RedisConnection,
         connector: &Connector,
@@ -93,7 +93,7 @@ impl Connector {
     }
 
     /// Returns the last error, if there is no connection.
-    pub(super) fn why_down(&self) -> Option<RedisFailure> {
+    pub(super) fn down_reason(&self) -> Option<RedisFailure> {
         match &*self.state.borrow() {
             ConnectorState::Up => None,
             ConnectorState::Down(why) => why.clone(),
@@ -106,10 +106,12 @@ impl Connector {
         loop {
             let lost = Arc::new(LossSignal::default());
             let why = match self.connect(&traffic, &lost).await {
-                Ok(connection) => traffic.serve(connection, &self, &lost).await,
+                Ok(connection) => traffic.use_connection(connection, &self, &lost).await,
                 Err(why) => why,
             };
-            let is_news = self.why_down().is_none_or(|before| before.why != why.why);
+            let is_news = self
+                .down_reason()
+                .is_none_or(|before| before.why != why.why);
             if self.is_up() {
                 pause = MIN_RECONNECT_DELAY;
                 tracing::warn!(redis = %self.address, %why, "connection to redis lost");
@@ -143,7 +145,7 @@ impl Connector {
         };
         match timeout(2 * CONNECT_TIMEOUT, self.address.connect(push)).await {
             Ok(connected) => connected.map_err(RedisFailure::from),
-            Err(_) => Err(RedisFailure::transient("it does not answer")),
+            Err(_) => Err(RedisFailure::new_transient("it does not answer")),
         }
     }
 }

@@ -5,9 +5,9 @@ mod address;
 mod commands;
 mod connection;
 mod connector;
-mod offers;
 mod open;
 mod reply_limits;
+mod run_offers;
 mod sentinel;
 mod subscriber;
 
@@ -23,11 +23,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 pub use address::RedisAddress;
-pub(crate) use offers::RunOffer;
+pub(crate) use run_offers::RunOffer;
 
 use super::{
     BeginError, BusError, ChannelDirection, FramePosition, FrameStamp, LogPosition,
-    MAX_HISTORY_FRAMES, RunStatus, SessionStatus, Sink, Subscription,
+    MAX_LOG_PAGE_FRAMES, MessageSink, RunStatus, SessionStatus, Subscription,
 };
 use commands::CommandPipeline;
 use connection::{RedisFailure, server_error_text};
@@ -37,7 +37,7 @@ use subscriber::{PLAIN_COMMANDS, PubSubCommands, SHARDED_COMMANDS, Subscriber};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSED_LOG_TTL_SECONDS: i64 = 60;
 /// How long the lock of a run lasts if its backend dies and no longer renews it.
-const LEASE_SECONDS: u64 = 60;
+const LOCK_TTL_SECONDS: u64 = 60;
 /// Sets `KEYS[1]` to "EPOCH SEQ" for `ARGV[3]` seconds, unless it holds a higher number of the same
 /// epoch.
 const SAVE_POSITION_SCRIPT: &str = "local old = redis.call('GET', KEYS[1]) \
@@ -135,12 +135,12 @@ impl RedisBus {
         self.connectors().all(Connector::is_up)
     }
 
-    pub(super) fn generation(&self) -> u64 {
+    pub(super) fn possible_post_losses(&self) -> u64 {
         self.commands.generation.load(Ordering::Acquire)
     }
 
-    pub(super) fn losses(&self) -> u64 {
-        self.commands.losses.load(Ordering::Acquire)
+    pub(super) fn data_losses(&self) -> u64 {
+        self.commands.data_losses.load(Ordering::Acquire)
     }
 
     pub(super) async fn wait_until_ready(&self, limit: Duration) -> Result<(), BusError> {
@@ -156,7 +156,7 @@ impl RedisBus {
         match timeout(limit, all_up).await {
             Ok(settled) => settled?,
             Err(_) => {
-                return Err(match self.connectors().find_map(Connector::why_down) {
+                return Err(match self.connectors().find_map(Connector::down_reason) {
                     Some(why) => self.unreachable_error(why),
                     None => self.down_error(),
                 });
@@ -168,7 +168,7 @@ impl RedisBus {
         let publish = self.command_names.publish;
         let info = cmd("COMMAND").arg("INFO").arg(publish).take();
         // For a command that the server does not have, `COMMAND INFO` returns nil.
-        let known: ([Value; 1],) = self.query("", [info]).await?;
+        let known: ([Value; 1],) = self.run_commands("", [info]).await?;
         match known {
             ([Value::Nil],) => Err(self.error_reply(&format!(
                 "it has no {publish} (sharded channels need Redis 7)"
@@ -182,7 +182,7 @@ impl RedisBus {
     }
 
     fn down_error(&self) -> BusError {
-        let whys = self.connectors().filter_map(Connector::why_down);
+        let whys = self.connectors().filter_map(Connector::down_reason);
         match whys.into_iter().find(|why| why.is_local) {
             Some(why) => self.unreachable_error(why),
             None => BusError::Down(self.address()),
@@ -212,12 +212,12 @@ impl RedisBus {
         }
     }
 
-    pub(super) fn channel(&self, session: &str, way: ChannelDirection) -> String {
+    pub(super) fn channel_name(&self, session: &str, way: ChannelDirection) -> String {
         self.key_name(session, way.name())
     }
 
     /// Sends commands on the data of a session (or another key) together and waits for all replies.
-    async fn query<T: FromRedisValue>(
+    async fn run_commands<T: FromRedisValue>(
         &self,
         key: &str,
         commands: impl IntoIterator<Item = Cmd>,
@@ -241,13 +241,13 @@ impl RedisBus {
         }
     }
 
-    pub(super) async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
+    pub(super) async fn create_session(&self, session: &str, epoch: u64) -> Result<(), BusError> {
         let key = self.key_name(session, "epoch");
-        let set = set_with_ttl(&key, epoch, self.ttl_seconds);
-        self.query(session, [set]).await
+        let set = set_with_ttl_command(&key, epoch, self.ttl_seconds);
+        self.run_commands(session, [set]).await
     }
 
-    pub(super) async fn restore(
+    pub(super) async fn restore_session(
         &self,
         session: &str,
         begun: LogPosition,
@@ -255,15 +255,20 @@ impl RedisBus {
     ) -> Result<(), BusError> {
         let known = format!("{} {}", begun.epoch, begun.last);
         let key = self.key_name(session, "epoch");
-        let set = set_with_ttl(&key, known, self.ttl_seconds).arg("NX").take();
+        let set = set_with_ttl_command(&key, known, self.ttl_seconds)
+            .arg("NX")
+            .take();
         let lock = (run == RunStatus::Active).then(|| self.try_lock_command(session));
-        self.query(session, [set].into_iter().chain(lock)).await
+        self.run_commands(session, [set].into_iter().chain(lock))
+            .await
     }
 
     /// Returns the command that takes the lock of a session's run if it is free.
     fn try_lock_command(&self, session: &str) -> Cmd {
         let lock = self.key_name(session, "run");
-        set_with_ttl(&lock, 1, LEASE_SECONDS).arg("NX").take()
+        set_with_ttl_command(&lock, 1, LOCK_TTL_SECONDS)
+            .arg("NX")
+            .take()
     }
 
     pub(super) async fn begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
@@ -271,7 +276,7 @@ impl RedisBus {
         if !matches!(begun, Err(BeginError::Unknown)) {
             return begun;
         }
-        while self.commands.may_be_restored() {
+        while self.commands.may_restore_sessions() {
             sleep(RESTORE_POLL_INTERVAL).await;
             if self.session_status(session).await?.is_open {
                 return self.try_begin_run(session).await;
@@ -281,14 +286,14 @@ impl RedisBus {
     }
 
     async fn try_begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
-        let up = self.channel(session, ChannelDirection::Up);
+        let up = self.channel_name(session, ChannelDirection::Up);
         let (epoch, log) = (
             self.key_name(session, "epoch"),
             self.key_name(session, "log"),
         );
         let stopped = self.key_name(session, "stopped");
-        let (known, locked, newest, counts, (), ()): BeginReply = self
-            .query(
+        let (known, locked, newest, counts, (), ()): BeginRunReply = self
+            .run_commands(
                 session,
                 [
                     Cmd::get(&epoch),
@@ -302,7 +307,7 @@ impl RedisBus {
             .await?;
         let Some(known) = known.and_then(parse_position) else {
             let unlock = Cmd::del(self.key_name(session, "run"));
-            self.query::<()>(session, [unlock]).await?;
+            self.run_commands::<()>(session, [unlock]).await?;
             return Err(BeginError::Unknown);
         };
         if locked.is_none() {
@@ -314,7 +319,7 @@ impl RedisBus {
                 return Err(BeginError::Busy);
             }
             tracing::info!(session, "taking over from a run whose backend is gone");
-            self.renew(session);
+            self.renew_lock(session);
         }
         let last = newest
             .and_then(|frame| FrameStamp::parse(&frame).seq)
@@ -327,7 +332,7 @@ impl RedisBus {
 
     pub(super) fn post(&self, session: &str, frame: &Bytes, part: FramePosition) {
         let log = self.key_name(session, "log");
-        let down = self.channel(session, ChannelDirection::Down);
+        let down = self.channel_name(session, ChannelDirection::Down);
         let then = match part {
             FramePosition::First => Some(Cmd::expire(&log, self.ttl_seconds)),
             FramePosition::Middle => None,
@@ -342,17 +347,17 @@ impl RedisBus {
         self.commands.send(session, commands, None);
     }
 
-    pub(super) fn renew(&self, session: &str) {
+    pub(super) fn renew_lock(&self, session: &str) {
         let lock = self.key_name(session, "run");
-        let set = set_with_ttl(&lock, 1, LEASE_SECONDS);
+        let set = set_with_ttl_command(&lock, 1, LOCK_TTL_SECONDS);
         self.commands.send(session, [set], None);
     }
 
-    pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
+    pub(super) async fn confirm_posts(&self, session: &str) -> Result<(), BusError> {
         let log = self.key_name(session, "log");
         // If `EXPIRE` finds no key, the log is missing, so posts were lost.
         match self
-            .query(session, [Cmd::expire(&log, self.ttl_seconds)])
+            .run_commands(session, [Cmd::expire(&log, self.ttl_seconds)])
             .await?
         {
             (true,) => Ok(()),
@@ -360,7 +365,7 @@ impl RedisBus {
         }
     }
 
-    pub(super) async fn close(&self, session: &str) -> Result<bool, BusError> {
+    pub(super) async fn close_session(&self, session: &str) -> Result<bool, BusError> {
         let log = self.key_name(session, "log");
         let stopped = self.key_name(session, "stopped");
         let commands = [
@@ -368,7 +373,7 @@ impl RedisBus {
             Cmd::expire(&log, CLOSED_LOG_TTL_SECONDS),
             Cmd::expire(&stopped, CLOSED_LOG_TTL_SECONDS),
         ];
-        let (was_open, (), ()) = self.query(session, commands).await?;
+        let (was_open, (), ()) = self.run_commands(session, commands).await?;
         Ok(was_open)
     }
 
@@ -380,13 +385,13 @@ impl RedisBus {
     pub(super) async fn listen(
         &self,
         name: &str,
-        sink: Arc<dyn Sink>,
+        sink: Arc<dyn MessageSink>,
     ) -> Result<Subscription, BusError> {
         let subscriber = self.subscriber(name);
         if !subscriber.connector.is_up() {
             return Err(self.down_error());
         }
-        let (listening, acknowledged) = subscriber.channels.add(name, sink);
+        let (listening, acknowledged) = subscriber.channels.add_listener(name, sink);
         if let Some(acknowledged) = acknowledged
             && timeout(REPLY_TIMEOUT, acknowledged).await.is_err()
         {
@@ -397,7 +402,7 @@ impl RedisBus {
 
     pub(super) async fn publish(&self, name: &str, payload: &[u8]) -> Result<u64, BusError> {
         let (heard,) = self
-            .query(name, [self.publish_command(name, payload)])
+            .run_commands(name, [self.publish_command(name, payload)])
             .await?;
         Ok(heard)
     }
@@ -409,15 +414,15 @@ impl RedisBus {
             .take()
     }
 
-    pub(super) async fn history(
+    pub(super) async fn read_log_page(
         &self,
         session: &str,
         position: u64,
     ) -> Result<Vec<Bytes>, BusError> {
         let log = self.key_name(session, "log");
-        let last = position + MAX_HISTORY_FRAMES as u64 - 1;
+        let last = position + MAX_LOG_PAGE_FRAMES as u64 - 1;
         let range = cmd("LRANGE").arg(log).arg(position).arg(last).take();
-        let (frames,): (Vec<Vec<u8>>,) = self.query(session, [range]).await?;
+        let (frames,): (Vec<Vec<u8>>,) = self.run_commands(session, [range]).await?;
         Ok(frames.into_iter().map(Bytes::from).collect())
     }
 
@@ -434,7 +439,7 @@ impl RedisBus {
             .arg(at.last)
             .arg(self.ttl_seconds)
             .take();
-        self.query(session, [note]).await
+        self.run_commands(session, [note]).await
     }
 
     pub(super) async fn session_status(&self, session: &str) -> Result<SessionStatus, BusError> {
@@ -444,7 +449,8 @@ impl RedisBus {
             Cmd::get(self.key_name(session, "stopped")),
         ];
         type SessionStatusReply = (Option<Vec<u8>>, Option<String>, Option<String>);
-        let (frame, known, stopped): SessionStatusReply = self.query(session, commands).await?;
+        let (frame, known, stopped): SessionStatusReply =
+            self.run_commands(session, commands).await?;
         let known = known.and_then(parse_position);
         let newest = match (&frame, known) {
             (Some(frame), _) => FrameStamp::parse(frame),
@@ -467,7 +473,7 @@ impl RedisBus {
 
 /// The replies when a run begins: the session, whether the lock was free, the newest frame, and the number of processes
 /// that listen to the channel with the client's messages.
-type BeginReply = (
+type BeginRunReply = (
     Option<String>,
     Option<()>,
     Option<Vec<u8>>,
@@ -477,7 +483,7 @@ type BeginReply = (
 );
 
 /// Returns the command that sets a key with a lifetime in seconds.
-fn set_with_ttl(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cmd {
+fn set_with_ttl_command(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cmd {
     let mut set = cmd("SET");
     set.arg(key).arg(value).arg("EX").arg(seconds);
     set

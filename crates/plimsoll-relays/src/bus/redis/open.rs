@@ -28,7 +28,7 @@ use super::reply_limits::BoundedStream;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to one server within `limit`, handshakes included.
-pub(super) async fn open(
+pub(super) async fn open_connection(
     info: &ConnectionInfo,
     certificates: Option<&TlsCertificates>,
     config: AsyncConnectionConfig,
@@ -37,13 +37,13 @@ pub(super) async fn open(
     let opening = async {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect(host, *port).await?;
+                let stream = connect_tcp(host, *port).await?;
                 start_connection(info, stream, config).await
             }
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let tls = TlsConnector::from(Arc::new(tls_config(certificates)?));
                 let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-                let stream = tls.connect(name, connect(host, *port).await?).await?;
+                let stream = tls.connect(name, connect_tcp(host, *port).await?).await?;
                 start_connection(info, stream, config).await
             }
             ConnectionAddr::Unix(path) => {
@@ -58,7 +58,7 @@ pub(super) async fn open(
 }
 
 /// Connects to all addresses of `host` at once and returns the first connection that succeeds.
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {
         connecting.spawn(TcpStream::connect(address));
@@ -130,8 +130,8 @@ pub(super) struct NodeCertificates(i64);
 
 impl NodeCertificates {
     pub(super) fn register(certificates: Option<TlsCertificates>) -> NodeCertificates {
-        static LAST_CLUSTER: AtomicI64 = AtomicI64::new(0);
-        let number = LAST_CLUSTER.fetch_add(1, Ordering::Relaxed) + 1;
+        static LAST_CLUSTER_NUMBER: AtomicI64 = AtomicI64::new(0);
+        let number = LAST_CLUSTER_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
         let mut kept = CLUSTER_CERTIFICATES
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl NodeCertificates {
     }
 
     /// Returns the number to pass to the library as the database.
-    pub(super) fn number(&self) -> i64 {
+    pub(super) fn cluster_number(&self) -> i64 {
         self.0
     }
 }
@@ -179,7 +179,7 @@ impl Connect for ClusterNode {
                 return Err(io::Error::other("the cluster's connection is closed").into());
             };
             let info = info.set_redis_settings(settings.set_db(0));
-            let opened = open(&info, certificates.as_ref(), config, CONNECT_TIMEOUT);
+            let opened = open_connection(&info, certificates.as_ref(), config, CONNECT_TIMEOUT);
             opened.await.map(ClusterNode)
         })
     }

@@ -8,14 +8,14 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Largest reply in bytes. The largest reply that the bus requests is a page of a session's log: see
-/// [`MAX_HISTORY_FRAMES`](crate::bus::MAX_HISTORY_FRAMES).
+/// [`MAX_LOG_PAGE_FRAMES`](crate::bus::MAX_LOG_PAGE_FRAMES).
 const MAX_REPLY_BYTES: u64 = 64 << 20;
 
 /// Largest line in bytes outside bulk strings: a number, a status or an error.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// Maximum number of values in one reply, because a value takes more memory than its shortest encoding.
-const MAX_VALUES: u64 = 1 << 17;
+const MAX_REPLY_VALUES: u64 = 1 << 17;
 
 /// Progress through a reply (RESP3).
 #[derive(Debug)]
@@ -135,8 +135,8 @@ impl ReplyTracker {
                 };
                 let more = length.saturating_mul(each);
                 self.announced_values = self.announced_values.saturating_add(more);
-                if self.announced_values > MAX_VALUES {
-                    return Err(format!("a reply of more than {MAX_VALUES} values"));
+                if self.announced_values > MAX_REPLY_VALUES {
+                    return Err(format!("a reply of more than {MAX_REPLY_VALUES} values"));
                 }
                 self.values += more;
                 // An attribute precedes a value, and is not itself counted as a value.

@@ -1,5 +1,5 @@
 //! Asks Sentinels for the address of the master. The `redis` crate could do this, but it buffers whatever a Sentinel
-//! sends; connections made by [`open`] bound the replies.
+//! sends. Connections made by [`open`] limit the size of replies.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use redis::{
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::open::{CONNECT_TIMEOUT, open};
+use super::open::{CONNECT_TIMEOUT, open_connection};
 
 /// How long one Sentinel may take to name a master, including the time in which that master confirms its role. Other
 /// Sentinels are asked in the meantime.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Sentinels that are asked concurrently.
-const MAX_LOOKUPS: usize = 8;
+const MAX_CONCURRENT_LOOKUPS: usize = 8;
 
 /// Finds the master called `name`. If Sentinels disagree, the first one in the list that knows a master decides.
 /// `to_master` builds the connection settings.
@@ -44,7 +44,7 @@ pub(super) async fn find_master(
             });
         }
     };
-    (0..MAX_LOOKUPS).for_each(|_| spawn(&mut lookups));
+    (0..MAX_CONCURRENT_LOOKUPS).for_each(|_| spawn(&mut lookups));
     let mut ended: Vec<Option<_>> = sentinels.iter().map(|_| None).collect();
     let mut failure = not_found_error();
     let mut next = 0;
@@ -69,8 +69,8 @@ fn timeout_error() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-/// Returns the error for a master that no Sentinel knows. The `false` says that it is not an error of a server that a
-/// Sentinel named.
+/// Returns the error for a master that no Sentinel knows. The flag `false` marks it as an error of the lookup, not of a
+/// server that a Sentinel named.
 fn not_found_error() -> (bool, RedisError) {
     let kind = ErrorKind::MasterNameNotFoundBySentinel;
     (false, (kind, "no Sentinel knows this master").into())
@@ -84,7 +84,8 @@ async fn ask_sentinel(
     to_master: impl Fn(&str, u16) -> RedisResult<ConnectionInfo>,
 ) -> RedisResult<RedisResult<ConnectionInfo>> {
     let info = sentinel.into_connection_info()?;
-    let mut connection = open(&info, certificates, config(), CONNECT_TIMEOUT).await?;
+    let mut connection =
+        open_connection(&info, certificates, sentinel_config(), CONNECT_TIMEOUT).await?;
     let masters: Vec<HashMap<String, String>> = cmd("SENTINEL")
         .arg("MASTERS")
         .query_async(&mut connection)
@@ -121,7 +122,8 @@ async fn is_master(
     info: &ConnectionInfo,
     certificates: Option<&TlsCertificates>,
 ) -> RedisResult<bool> {
-    let mut connection = open(info, certificates, config(), CONNECT_TIMEOUT).await?;
+    let mut connection =
+        open_connection(info, certificates, sentinel_config(), CONNECT_TIMEOUT).await?;
     match cmd("ROLE").query_async(&mut connection).await {
         Ok(Value::Array(role)) => Ok(match role.first() {
             Some(Value::BulkString(role)) => role == b"master",
@@ -143,7 +145,7 @@ async fn info_reports_master(connection: &mut MultiplexedConnection) -> RedisRes
     Ok(info.lines().any(|line| line.trim_end() == "role:master"))
 }
 
-fn config() -> AsyncConnectionConfig {
+fn sentinel_config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(LOOKUP_TIMEOUT))

@@ -1,6 +1,6 @@
-//! A connection that carries subscriptions. Changes are sent in batches that keep only the last
-//! change of each channel; after a reconnect all channels are subscribed again, and then listeners
-//! read their logs.
+//! A connection that carries subscriptions. Changes are sent in batches that keep only the last change of each channel.
+//! After a reconnect all channels are subscribed again, and then each listener reads the messages that it missed from
+//! its session's log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,13 +93,13 @@ impl ConnectionUser for Subscriber {
             (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(payload))) => {
                 self.channels.deliver(name, &Bytes::from(payload));
             }
-            (PushKind::Subscribe | PushKind::SSubscribe, _) => self.channels.acknowledge(name),
+            (PushKind::Subscribe | PushKind::SSubscribe, _) => self.channels.on_subscribed(name),
             (PushKind::SUnsubscribe, _) => self.channels.on_subscription_ended(name),
             _ => {}
         }
     }
 
-    async fn serve(
+    async fn use_connection(
         &self,
         mut connection: RedisConnection,
         connector: &Connector,
@@ -110,7 +110,7 @@ impl ConnectionUser for Subscriber {
         let mut came_back = self.commands.reconnected.subscribe();
         let all = || {
             channels
-                .names()
+                .channel_names()
                 .into_iter()
                 .map(|name| (name, true))
                 .collect()

@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::code;
 use tokio::time::{Instant, Sleep};
 
 use super::SessionSocket;
-use crate::bus::{Bus, FrameStamp, LogPosition, MAX_HISTORY_FRAMES, RunStatus, new_epoch};
+use crate::bus::{Bus, FrameStamp, LogPosition, MAX_LOG_PAGE_FRAMES, RunStatus, new_epoch};
 
 /// Delay before a failed read of the log is retried.
 const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ impl SessionSocket {
         let mut position = self.delivery.last.unwrap_or(0);
         let mut from_the_start = position == 0;
         loop {
-            let page = match bus.history(&self.session, position).await {
+            let page = match bus.read_log_page(&self.session, position).await {
                 Ok(page) => page,
                 Err(_) => return timer.reset(Instant::now() + LOG_RETRY_DELAY),
             };
@@ -40,10 +40,10 @@ impl SessionSocket {
                 if std::mem::take(&mut self.is_unpositioned) && self.skip_lost_frames(&page) {
                     continue;
                 }
-                return self.close_with_gap();
+                return self.close_because_of_gap();
             }
-            if page.len() == MAX_HISTORY_FRAMES {
-                position += MAX_HISTORY_FRAMES as u64;
+            if page.len() == MAX_LOG_PAGE_FRAMES {
+                position += MAX_LOG_PAGE_FRAMES as u64;
                 if self.delivery != before {
                     // The next page is read once this one has been written.
                     return;
@@ -52,7 +52,7 @@ impl SessionSocket {
             }
             if self.delivery == before {
                 match self.locate_missing_frames(&bus).await {
-                    MissingFrames::Gone => return self.close_with_gap(),
+                    MissingFrames::Gone => return self.close_because_of_gap(),
                     MissingFrames::Elsewhere if !from_the_start => {
                         from_the_start = true;
                         position = 0;
@@ -71,8 +71,8 @@ impl SessionSocket {
     /// knows. If the client missed frames the numbers start anew, so that it is notified of the
     /// gap.
     pub(super) async fn restore_if_lost(&mut self) {
-        let losses = self.gateway.bus.losses();
-        if losses == self.losses {
+        let losses = self.gateway.bus.data_losses();
+        if losses == self.repaired_losses {
             return;
         }
         let begun = match (self.delivery.epoch, self.has_missed_frames) {
@@ -89,11 +89,11 @@ impl SessionSocket {
         // If the bus is down, this runs again when it is back, which wakes this task.
         if !self.open
             || bus
-                .restore(&self.session, begun, RunStatus::Finished)
+                .restore_session(&self.session, begun, RunStatus::Finished)
                 .await
                 .is_ok()
         {
-            self.losses = losses;
+            self.repaired_losses = losses;
         }
     }
 
@@ -110,7 +110,7 @@ impl SessionSocket {
         true
     }
 
-    fn close_with_gap(&mut self) {
+    fn close_because_of_gap(&mut self) {
         let after = self.delivery.last.unwrap_or(0);
         self.notify_resumed(false, after);
         self.closing = Some((code::HISTORY_UNAVAILABLE, "frames are missing from the log"));

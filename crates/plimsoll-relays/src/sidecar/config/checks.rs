@@ -5,7 +5,7 @@ use plimsoll_protocols::interface::relayed::{RelayMode, RelayProtocol};
 use plimsoll_protocols::registry::{RELAYED_PROTOCOLS, RelayCodec};
 
 use super::{MAX_FRAME_LIMIT_BYTES, MAX_WORKERS, MIN_LOOKUP_INTERVAL, RouteConfig, SidecarConfig};
-use crate::sidecar::names::Upstream;
+use crate::sidecar::upstream_names::Upstream;
 
 /// Result of a check; `Err` holds the invalid key and the correction.
 pub(super) type CheckResult = Result<(), (String, String)>;
@@ -38,13 +38,13 @@ fn list_protocols(is_so: impl Fn(&RelayMode<RelayCodec>) -> bool) -> String {
     }
 }
 
-fn has_file(mode: &RelayMode<RelayCodec>) -> bool {
+fn requires_plugin_file(mode: &RelayMode<RelayCodec>) -> bool {
     matches!(mode, RelayMode::Frames { has_file: true, .. })
 }
 
 impl SidecarConfig {
     /// Checks the keys that belong to no route.
-    pub(super) fn check_globals(&self) -> CheckResult {
+    pub(super) fn check_global_keys(&self) -> CheckResult {
         let has_routes = !self.route.is_empty();
         ensure(has_routes, "route", "none: write at least one [[route]]")?;
         let are_few = (1..=MAX_WORKERS).contains(&self.workers());
@@ -57,7 +57,7 @@ impl SidecarConfig {
     }
 
     /// Checks a route against the others: its name, its address and loops.
-    pub(super) fn check_against_others(&self, i: usize) -> CheckResult {
+    pub(super) fn check_against_other_routes(&self, i: usize) -> CheckResult {
         let route = &self.route[i];
         let is_known = self.route[..i].iter().any(|other| other.name == route.name);
         ensure(!is_known, "name", "used twice: give each route its own")?;
@@ -74,7 +74,7 @@ impl SidecarConfig {
             let problem = format!("{listen} is already used by {other}: give each its own");
             return invalid_key("listen", problem);
         }
-        if let Some(way) = self.find_loop(i) {
+        if let Some(way) = self.find_route_loop(i) {
             let problem =
                 format!("leads back into the route itself ({way}): name the service's address");
             return invalid_key("upstream", problem);
@@ -108,10 +108,10 @@ impl RouteConfig {
         };
         let versions = tls.versions.as_ref();
         ensure(is_named(versions), "upstream_tls.versions", right)?;
-        let trust = tls.trust()?;
+        let trust = tls.server_trust()?;
         let is_named = tls.server_name.is_some()
             || !matches!(trust, ServerTrust::System | ServerTrust::Ca(_))
-            || !self.upstream.iter().any(Upstream::is_socket);
+            || !self.upstream.iter().any(Upstream::is_unix_socket);
         match (&tls.cert, &tls.key) {
             (Some(_), None) => invalid_key(
                 "upstream_tls.key",
@@ -160,7 +160,11 @@ impl RouteConfig {
                 list_protocols(have_streams),
                 have_streams(carriage),
             ),
-            (&of_file, list_protocols(has_file), has_file(carriage)),
+            (
+                &of_file,
+                list_protocols(requires_plugin_file),
+                requires_plugin_file(carriage),
+            ),
         ] {
             if let Some((key, _)) = keys.iter().find(|(_, given)| *given && !is_one) {
                 return invalid_key(key, format!("only for {those}"));
@@ -189,7 +193,7 @@ impl RouteConfig {
             return invalid_key(name, problem);
         }
         ensure(self.max_streams() > 0, "max_streams", at_least_1)?;
-        self.check_file()?;
+        self.check_plugin_file()?;
         let fits = (1..=1024).contains(&self.connections());
         ensure(fits, "connections", "out of range: use 1 to 1024")?;
         let fits = (1..1 << 20).contains(&self.max_in_flight());
@@ -209,12 +213,12 @@ impl RouteConfig {
         )
     }
 
-    fn check_file(&self) -> CheckResult {
+    fn check_plugin_file(&self) -> CheckResult {
         let RelayProtocol {
             name,
             mode: carriage,
         } = self.protocol;
-        match (has_file(carriage), &self.file) {
+        match (requires_plugin_file(carriage), &self.file) {
             (true, None) => invalid_key(
                 name,
                 format!(
@@ -223,7 +227,7 @@ impl RouteConfig {
                 ),
             ),
             (false, Some(_)) => {
-                let those = list_protocols(has_file);
+                let those = list_protocols(requires_plugin_file);
                 invalid_key(
                     those.trim_matches('"'),
                     format!("only for protocol = {those}"),

@@ -74,7 +74,7 @@ impl UpstreamTls {
     ///
     /// # Errors
     /// Returns the key at fault and the reason.
-    pub(in super::super) fn trust(&self) -> Result<ServerTrust, (String, String)> {
+    pub(in super::super) fn server_trust(&self) -> Result<ServerTrust, (String, String)> {
         let spec = TlsSpec {
             ca: self.ca.clone(),
             pin: self.pin.clone(),

@@ -24,11 +24,11 @@ pub(crate) struct StreamRef {
 }
 
 /// A token that no connection has.
-const NO_CONNECTION: u64 = u64::MAX;
+const NO_CONNECTION_TOKEN: u64 = u64::MAX;
 
 impl StreamRef {
     pub(crate) const NONE: StreamRef = StreamRef {
-        token: NO_CONNECTION,
+        token: NO_CONNECTION_TOKEN,
         stream: 0,
     };
 }
@@ -48,7 +48,8 @@ pub(crate) struct Exchange {
     pub(crate) attempts: u8,
     pub(crate) began: Time,
     pub(crate) deadline: Time,
-    /// When the call times out if until then neither side has sent more than header fields.
+    /// A deadline that applies only while neither side has sent more than header fields; [`Time::NEVER`] afterwards,
+    /// and if the request has no body.
     pub(crate) request_until: Time,
     /// The call has not been dispatched yet, so no upstream was chosen for it.
     pub(crate) is_fresh: bool,

@@ -11,21 +11,21 @@ use std::sync::Arc;
 use plimsoll_model::Outcome;
 use plimsoll_protocols::interface::relayed::StreamFields;
 use plimsoll_protocols::registry::RelayedFields;
-use plimsoll_wire::hpack::{Decoder, HeaderField, HpackError, ListEncoder};
+use plimsoll_wire::hpack::{Decoder, FieldListEncoder, HeaderField, HpackError};
 use plimsoll_wire::http2::{MAX_HEADER_LIST_BYTES, MessageValidator};
 
 /// Number of blocks cached on each side.
-const MAX_REMEMBERED_BLOCKS: usize = 4;
+const MAX_CACHED_BLOCKS: usize = 4;
 
 /// Size of the decoder's table that the peer may use, in bytes.
-const TABLE_SIZE: u32 = 4096;
+const DECODER_TABLE_BYTES: u32 = 4096;
 
 /// Longest list or block that is cached, in bytes.
-const MAX_REMEMBERED_BYTES: usize = 1024;
+const MAX_CACHED_BLOCK_BYTES: usize = 1024;
 
 /// Fields whose values differ from call to call, in addition to those that the protocol defines. Indexing them would
 /// evict other fields from the peer's table.
-const CHANGING_FIELDS: [&[u8]; 6] = [
+const VARYING_FIELD_NAMES: [&[u8]; 6] = [
     b"content-length",
     b"date",
     b"timestamp",
@@ -55,15 +55,15 @@ pub(crate) struct LocalResponse {
 }
 
 /// Added to HTTP statuses, so that they differ from the statuses of the protocol over HTTP/2.
-const HTTP_CODE_OFFSET: u32 = 1000;
+const HTTP_STATUS_OFFSET: u32 = 1000;
 
-const FIELD_HEAD_BYTES: usize = 9;
+const PACKED_FIELD_PREFIX_BYTES: usize = 9;
 
 impl HeaderFields {
     pub(crate) fn iter(&self) -> impl Iterator<Item = HeaderField<'_>> {
         let mut rest = &self.packed[..];
         std::iter::from_fn(move || {
-            let (head, after) = rest.split_first_chunk::<FIELD_HEAD_BYTES>()?;
+            let (head, after) = rest.split_first_chunk::<PACKED_FIELD_PREFIX_BYTES>()?;
             let [a, b, c, d, e, f, g, h, sensitive] = *head;
             let (name, after) = after.split_at(u32::from_le_bytes([a, b, c, d]) as usize);
             let (value, after) = after.split_at(u32::from_le_bytes([e, f, g, h]) as usize);
@@ -92,10 +92,10 @@ impl HeaderFields {
     }
 
     /// Returns the status as a number: the protocol's, or 1000 plus HTTP's.
-    pub(crate) fn code(&self) -> Option<u32> {
+    pub(crate) fn status_number(&self) -> Option<u32> {
         self.metadata.status().or_else(|| {
             let status = std::str::from_utf8(self.http_status()?).ok()?;
-            Some(HTTP_CODE_OFFSET + u32::from(status.parse::<u16>().ok()?))
+            Some(HTTP_STATUS_OFFSET + u32::from(status.parse::<u16>().ok()?))
         })
     }
 
@@ -106,10 +106,10 @@ impl HeaderFields {
     }
 
     /// Returns the name of a status; a `code` of `None` means an answer without a status.
-    pub(crate) fn code_name(code: Option<u32>) -> String {
+    pub(crate) fn status_name(code: Option<u32>) -> String {
         match code {
             None => "none".to_owned(),
-            Some(code) => match code.checked_sub(HTTP_CODE_OFFSET) {
+            Some(code) => match code.checked_sub(HTTP_STATUS_OFFSET) {
                 None => RelayedFields::status_name(code),
                 Some(status) => status.to_string(),
             },
@@ -188,8 +188,8 @@ impl HeaderFields {
 }
 
 /// Caches an item, and drops the oldest one if the cache is full.
-fn remember<T>(memo: &mut Vec<T>, thing: T) {
-    if memo.len() == MAX_REMEMBERED_BLOCKS {
+fn cache_item<T>(memo: &mut Vec<T>, thing: T) {
+    if memo.len() == MAX_CACHED_BLOCKS {
         memo.remove(0);
     }
     memo.push(thing);
@@ -205,7 +205,7 @@ pub(super) struct FieldReader {
 impl FieldReader {
     pub(super) fn new() -> FieldReader {
         FieldReader {
-            decoder: Decoder::new(TABLE_SIZE, MAX_HEADER_LIST_BYTES),
+            decoder: Decoder::new(DECODER_TABLE_BYTES, MAX_HEADER_LIST_BYTES),
             memo: Vec::new(),
         }
     }
@@ -227,8 +227,8 @@ impl FieldReader {
         if decoded.has_changed_table {
             self.memo.clear();
         }
-        if decoded.is_steady && block.len() <= MAX_REMEMBERED_BYTES {
-            remember(&mut self.memo, (block.to_vec(), Arc::clone(&fields)));
+        if decoded.is_steady && block.len() <= MAX_CACHED_BLOCK_BYTES {
+            cache_item(&mut self.memo, (block.to_vec(), Arc::clone(&fields)));
         }
         Ok(fields)
     }
@@ -237,7 +237,7 @@ impl FieldReader {
 /// Encodes a connection's header blocks.
 #[derive(Debug, Default)]
 pub(super) struct FieldWriter {
-    encoder: ListEncoder,
+    encoder: FieldListEncoder,
     memo: Vec<(Vec<u8>, Vec<u8>)>,
     block: Vec<u8>,
 }
@@ -257,15 +257,15 @@ impl FieldWriter {
         }
         self.block.clear();
         let keep = |field: &HeaderField<'_>| {
-            !CHANGING_FIELDS.contains(&field.name)
+            !VARYING_FIELD_NAMES.contains(&field.name)
                 && !RelayedFields::VARYING_FIELDS.contains(&field.name)
         };
         let changed = self.encoder.encode(fields.iter(), keep, &mut self.block);
         if changed {
             self.memo.clear();
-        } else if fields.packed.len() <= MAX_REMEMBERED_BYTES {
+        } else if fields.packed.len() <= MAX_CACHED_BLOCK_BYTES {
             let block = self.block.clone();
-            remember(&mut self.memo, (fields.packed.clone(), block));
+            cache_item(&mut self.memo, (fields.packed.clone(), block));
         }
         &self.block
     }

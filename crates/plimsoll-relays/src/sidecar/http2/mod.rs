@@ -11,4 +11,4 @@ mod session;
 pub(super) use exchange::{CallDirection, Exchange, StreamRef};
 pub(super) use fields::{HeaderFields, LocalResponse};
 pub(super) use queue::SendQueue;
-pub(super) use session::{Http2Session, SessionEvent};
+pub(super) use session::{Http2Session, Http2SessionEvent};

@@ -7,10 +7,10 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, EndStream};
 use super::{HeaderFields, Http2Session};
 
 /// Capacity in bytes above which a buffer is freed when it becomes empty.
-const MAX_RETAINED_CAPACITY_BYTES: usize = 4 << 10;
+const MAX_EMPTY_BUFFER_BYTES: usize = 4 << 10;
 
 /// Maximum size in bytes of a request that is retained so that it can be sent again.
-const MAX_RESENT_BYTES: usize = 16 << 10;
+const MAX_RESENDABLE_REQUEST_BYTES: usize = 16 << 10;
 
 /// A queue that is bounded by the receive window of the stream that fills it.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     /// Returns a queue for a request, which retains the data that it has sent, up to a limit, until
     /// the answer begins.
-    pub(crate) fn retaining() -> SendQueue {
+    pub(crate) fn new_for_request() -> SendQueue {
         SendQueue {
             retains_sent: true,
             ..SendQueue::default()
@@ -50,12 +50,12 @@ impl SendQueue {
     }
 
     /// Returns the number of bytes that were never sent to any connection.
-    pub(crate) fn never_sent(&self) -> usize {
+    pub(crate) fn never_sent_bytes(&self) -> usize {
         self.data.len() - self.ever_sent
     }
 
     /// Returns whether only END_STREAM is left to be sent.
-    pub(crate) fn has_only_end(&self) -> bool {
+    pub(crate) fn has_only_end_stream(&self) -> bool {
         self.has_end && self.waiting_bytes() == 0 && self.trailers.is_none()
     }
 
@@ -70,12 +70,12 @@ impl SendQueue {
     }
 
     /// Records data that was sent directly because the queue was empty.
-    pub(crate) fn note_sent(&mut self, data: &[u8], end: EndStream) {
+    pub(crate) fn record_sent(&mut self, data: &[u8], end: EndStream) {
         if self.retains_sent {
             self.data.extend_from_slice(data);
             self.sent = self.data.len();
             self.ever_sent = self.sent;
-            self.drop_sent();
+            self.drop_sent_data();
         }
         self.has_end |= end.0;
         self.end_sent |= end.0;
@@ -85,7 +85,7 @@ impl SendQueue {
     pub(crate) fn stop_retaining(&mut self) {
         if self.retains_sent {
             self.retains_sent = false;
-            self.drop_sent();
+            self.drop_sent_data();
         }
     }
 
@@ -98,7 +98,7 @@ impl SendQueue {
     }
 
     /// Ends the stream with trailers.
-    pub(crate) fn finish(&mut self, trailers: Arc<HeaderFields>) {
+    pub(crate) fn push_trailers(&mut self, trailers: Arc<HeaderFields>) {
         self.trailers = Some(trailers);
         self.has_end = true;
     }
@@ -128,7 +128,7 @@ impl SendQueue {
         }
         let went = self.sent.saturating_sub(self.ever_sent);
         self.ever_sent += went;
-        self.drop_sent();
+        self.drop_sent_data();
         if self.waiting_bytes() == 0 && self.has_end && !self.end_sent {
             match &self.trailers {
                 Some(trailers) => session.send_headers(stream, trailers, EndStream(true), out),
@@ -140,13 +140,13 @@ impl SendQueue {
     }
 
     /// Frees the buffer once all its data is sent, unless the data may be sent again.
-    fn drop_sent(&mut self) {
-        self.retains_sent &= self.sent <= MAX_RESENT_BYTES;
+    fn drop_sent_data(&mut self) {
+        self.retains_sent &= self.sent <= MAX_RESENDABLE_REQUEST_BYTES;
         if self.retains_sent || self.waiting_bytes() > 0 {
             return;
         }
         (self.sent, self.ever_sent) = (0, 0);
-        if self.data.capacity() > MAX_RETAINED_CAPACITY_BYTES {
+        if self.data.capacity() > MAX_EMPTY_BUFFER_BYTES {
             self.data = Vec::new();
         } else {
             self.data.clear();
@@ -180,11 +180,14 @@ mod tests {
 
     #[test]
     fn request_is_sent_again_byte_for_byte() {
-        let mut queue = SendQueue::retaining();
+        let mut queue = SendQueue::new_for_request();
         queue.push(b"hel", EndStream(false));
         queue.push(b"lo", EndStream(true));
         let (first, went) = sent_anew(&mut queue);
-        assert_eq!((went, queue.is_empty(), queue.never_sent()), (5, true, 0));
+        assert_eq!(
+            (went, queue.is_empty(), queue.never_sent_bytes()),
+            (5, true, 0)
+        );
         assert!(queue.rewind());
         assert!(!queue.is_empty() && !queue.end_sent);
         // The sender's window was already opened for these bytes.
@@ -195,15 +198,15 @@ mod tests {
 
     #[test]
     fn long_request_is_not_kept() {
-        let mut queue = SendQueue::retaining();
-        queue.note_sent(&[0; MAX_RESENT_BYTES], EndStream(false));
+        let mut queue = SendQueue::new_for_request();
+        queue.record_sent(&[0; MAX_RESENDABLE_REQUEST_BYTES], EndStream(false));
         queue.push(b"more", EndStream(false));
-        assert_eq!(queue.never_sent(), 4);
+        assert_eq!(queue.never_sent_bytes(), 4);
         assert!(queue.rewind());
         assert_eq!(sent_anew(&mut queue).1, 4);
         assert!(!queue.rewind(), "{} bytes", queue.data.len());
-        assert_eq!((queue.waiting_bytes(), queue.never_sent()), (0, 0));
-        queue.note_sent(b"and more", EndStream(true));
+        assert_eq!((queue.waiting_bytes(), queue.never_sent_bytes()), (0, 0));
+        queue.record_sent(b"and more", EndStream(true));
         assert!(queue.data.is_empty() && queue.is_empty());
     }
 

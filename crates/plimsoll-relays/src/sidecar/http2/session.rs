@@ -10,7 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use plimsoll_wire::http2::{
     self, ConnectionStage, ControlEvent, DEFAULT_MAX_FRAME_BYTES, EitherRole, EndStream, ErrorCode,
-    FrameHeader, Http2Connection, ReceiveWindow, StreamClosure, StreamPayload, Violation, flags,
+    FrameHeader, Http2Connection, ReceiveWindow, StreamCloseCause, StreamPayload, Violation, flags,
     kind, setting, write,
 };
 
@@ -18,27 +18,27 @@ use super::HeaderFields;
 use super::fields::{FieldReader, FieldWriter};
 
 /// Initial receive window of a stream in bytes, which bounds the data that is queued for it.
-const STREAM_WINDOW: u32 = 64 << 10;
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 
 /// Receive window in bytes of a stream whose data has always been passed on at once.
 const FAST_STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Receive window of a connection in bytes, which bounds the data that is queued for all its streams.
-const CONNECTION_WINDOW: u32 = 16 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 /// Streams that may be opened before the upstream's SETTINGS arrive.
 const MAX_STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// Maximum number of PINGs without DATA or HEADERS from the peer in between; the last one is sent
 /// only while a call is open.
-const MAX_PINGS: u8 = 3;
+const MAX_CONSECUTIVE_PINGS: u8 = 3;
 
 /// Payload of our PINGs.
 const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 
 /// The event that a frame causes; `key` is the key of the stream's call.
 #[derive(Debug)]
-pub(crate) enum SessionEvent<'a> {
+pub(crate) enum Http2SessionEvent<'a> {
     /// A client opened a stream: [`Http2Session::add_stream`] or [`Http2Session::reset`] it.
     Opened {
         stream: u32,
@@ -107,7 +107,7 @@ impl Http2Session {
     /// another sidecar.
     pub(crate) fn new(side: EitherRole) -> Http2Session {
         Http2Session {
-            http2: Http2Connection::new(side, CONNECTION_WINDOW),
+            http2: Http2Connection::new(side, CONNECTION_WINDOW_BYTES),
             reader: FieldReader::new(),
             writer: FieldWriter::default(),
             streams: StreamTable::default(),
@@ -126,7 +126,7 @@ impl Http2Session {
             EitherRole::Server => (setting::MAX_CONCURRENT_STREAMS, max_streams),
             EitherRole::Client => (setting::ENABLE_PUSH, 0),
         };
-        let window = (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW);
+        let window = (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES);
         self.http2.send_preface(&[first, window], out);
     }
 
@@ -136,7 +136,7 @@ impl Http2Session {
     }
 
     /// Returns the number of open streams.
-    pub(crate) fn open_streams(&self) -> usize {
+    pub(crate) fn open_stream_count(&self) -> usize {
         self.streams.0.len()
     }
 
@@ -152,17 +152,17 @@ impl Http2Session {
     /// Returns whether this end, as the client, may open another stream now.
     pub(crate) fn can_open_stream(&self) -> bool {
         self.has_peer_settings()
-            && self.open_streams() < self.max_open_streams()
-            && !self.ids_exhausted()
+            && self.open_stream_count() < self.max_open_streams()
+            && !self.has_exhausted_ids()
     }
 
     /// Returns whether all stream ids are used.
-    pub(crate) fn ids_exhausted(&self) -> bool {
-        self.http2.ids_left() == 0
+    pub(crate) fn has_exhausted_ids(&self) -> bool {
+        self.http2.stream_ids_left() == 0
     }
 
     /// Returns the keys of the calls whose stream ids are at least `first`, in the order of the ids.
-    pub(crate) fn keys_from(&self, first: u32) -> Vec<u64> {
+    pub(crate) fn call_keys_from_stream(&self, first: u32) -> Vec<u64> {
         let mut calls: Vec<_> = self.open_calls().filter(|(id, _)| *id >= first).collect();
         calls.sort_unstable();
         calls.into_iter().map(|(_, key)| key).collect()
@@ -197,7 +197,7 @@ impl Http2Session {
             key,
             // The initial window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
-            receive_window: ReceiveWindow::new(STREAM_WINDOW),
+            receive_window: ReceiveWindow::new(STREAM_WINDOW_BYTES),
             peer_ended: ended.0,
             abandoned: None,
         };
@@ -275,7 +275,7 @@ impl Http2Session {
 
     /// Marks a stream whose call is over: later frames on it are dropped. [`Http2Session::reset`] ends
     /// it later, unless the peer does first. `sent` says whether this end has sent END_STREAM.
-    pub(crate) fn abandon(&mut self, stream: u32, sent: EndStream) {
+    pub(crate) fn abandon_stream(&mut self, stream: u32, sent: EndStream) {
         if let Some(entry) = self.streams.0.get_mut(&stream) {
             entry.abandoned = Some(sent);
         }
@@ -289,7 +289,7 @@ impl Http2Session {
 
     /// Closes an abandoned stream that the peer has ended.
     #[cold]
-    fn end_abandoned(&mut self, stream: u32, sent: EndStream, out: &mut Vec<u8>) {
+    fn close_abandoned_stream(&mut self, stream: u32, sent: EndStream, out: &mut Vec<u8>) {
         self.streams.0.remove(&stream);
         if !sent.0 {
             self.http2.reset_stream(stream, ErrorCode::CANCEL, out);
@@ -301,8 +301,8 @@ impl Http2Session {
     /// without a call and every five minutes within one; the first PING after DATA or HEADERS is
     /// always allowed.
     pub(crate) fn may_ping(&self) -> bool {
-        let is_idle = self.open_streams() == 0;
-        self.has_peer_settings() && self.pings < MAX_PINGS - u8::from(is_idle)
+        let is_idle = self.open_stream_count() == 0;
+        self.has_peer_settings() && self.pings < MAX_CONSECUTIVE_PINGS - u8::from(is_idle)
     }
 
     pub(crate) fn send_ping(&mut self, out: &mut Vec<u8>) {
@@ -329,18 +329,18 @@ impl Http2Session {
         &mut self,
         input: &mut &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<SessionEvent<'a>>, Violation> {
+    ) -> Result<Option<Http2SessionEvent<'a>>, Violation> {
         self.http2.consume_preface(input)?;
         while let Some((head, payload)) = http2::split_frame(input, DEFAULT_MAX_FRAME_BYTES)? {
             match self.handle_frame(head, payload, out) {
                 Ok(None) => {}
                 Ok(event) => return Ok(event),
                 Err(violation) => {
-                    let violation = self.http2.check_scope(violation)?;
+                    let violation = self.http2.check_violation_scope(violation)?;
                     let (stream, code) = (violation.stream, violation.code);
                     if let Some(StreamState { key, .. }) = self.streams.0.remove(&stream) {
                         self.http2.reset_stream(stream, code, out);
-                        return Ok(Some(SessionEvent::Reset { key, code }));
+                        return Ok(Some(Http2SessionEvent::Reset { key, code }));
                     }
                 }
             }
@@ -353,7 +353,7 @@ impl Http2Session {
         head: FrameHeader,
         payload: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<SessionEvent<'a>>, Violation> {
+    ) -> Result<Option<Http2SessionEvent<'a>>, Violation> {
         match head.kind() {
             kind::DATA => {
                 let data = self.http2.process_data(head, payload)?;
@@ -373,17 +373,17 @@ impl Http2Session {
                     for size in settings.values(setting::HEADER_TABLE_SIZE) {
                         self.writer.set_table_size(size);
                     }
-                    Some(SessionEvent::WindowOpened)
+                    Some(Http2SessionEvent::WindowOpened)
                 }
-                ControlEvent::WindowGrown => Some(SessionEvent::WindowOpened),
+                ControlEvent::WindowGrown => Some(Http2SessionEvent::WindowOpened),
                 ControlEvent::Reset { stream, code } => {
                     let entry = self.streams.0.remove(&stream);
                     let entry = entry.filter(|entry| entry.abandoned.is_none());
-                    entry.map(|StreamState { key, .. }| SessionEvent::Reset { key, code })
+                    entry.map(|StreamState { key, .. }| Http2SessionEvent::Reset { key, code })
                 }
                 ControlEvent::GoAway {
                     last_stream, code, ..
-                } => Some(SessionEvent::GoAway { last_stream, code }),
+                } => Some(Http2SessionEvent::GoAway { last_stream, code }),
                 ControlEvent::Pong(data) => {
                     self.awaits_ping_ack &= data != PING_PAYLOAD;
                     None
@@ -397,7 +397,7 @@ impl Http2Session {
         &mut self,
         data: StreamPayload<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<SessionEvent<'a>>, Violation> {
+    ) -> Result<Option<Http2SessionEvent<'a>>, Violation> {
         let (stream, length) = (data.stream, data.length);
         let taken = self.find_receiving_stream(data, "DATA").and_then(|entry| {
             let Some(entry) = entry else {
@@ -420,11 +420,11 @@ impl Http2Session {
         };
         if let Some(sent) = abandoned {
             if data.end_stream {
-                self.end_abandoned(stream, sent, out);
+                self.close_abandoned_stream(stream, sent, out);
             }
             return Ok(None);
         }
-        Ok(Some(SessionEvent::Data {
+        Ok(Some(Http2SessionEvent::Data {
             key,
             data: data.bytes,
             end_stream: data.end_stream,
@@ -436,14 +436,14 @@ impl Http2Session {
         &mut self,
         block: StreamPayload<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<SessionEvent<'static>>, Violation> {
+    ) -> Result<Option<Http2SessionEvent<'static>>, Violation> {
         self.reset_ping_count();
         let fields = self.reader.read(block.bytes).map_err(|error| {
             Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string())
         })?;
         let (stream, end_stream) = (block.stream, block.end_stream);
         if self.http2.try_open_stream(stream) {
-            return Ok(Some(SessionEvent::Opened {
+            return Ok(Some(Http2SessionEvent::Opened {
                 stream,
                 fields,
                 end_stream,
@@ -456,11 +456,11 @@ impl Http2Session {
         let (key, abandoned) = (entry.key, entry.abandoned);
         if let Some(sent) = abandoned {
             if end_stream {
-                self.end_abandoned(stream, sent, out);
+                self.close_abandoned_stream(stream, sent, out);
             }
             return Ok(None);
         }
-        Ok(Some(SessionEvent::Headers {
+        Ok(Some(Http2SessionEvent::Headers {
             key,
             fields,
             end_stream,
@@ -475,8 +475,8 @@ impl Http2Session {
     ) -> Result<Option<&mut StreamState>, Violation> {
         let closed = match self.streams.0.get_mut(&piece.stream) {
             Some(entry) if !entry.peer_ended => return Ok(Some(entry)),
-            Some(_) => StreamClosure::EndedByPeer,
-            None => StreamClosure::Forgotten,
+            Some(_) => StreamCloseCause::EndedByPeer,
+            None => StreamCloseCause::Forgotten,
         };
         self.http2.check_closed_stream(piece.stream, what, closed)?;
         Ok(None)

@@ -25,11 +25,11 @@ const COUNTING_WINDOW: Duration = Duration::from_secs(1);
 const MAX_ABUSIVE_CALLS: u32 = 20;
 const ISOLATION_PERIOD: Duration = Duration::from_secs(10);
 /// Answered calls after which an address is trusted and shares connections upstream.
-const MIN_ANSWERED: u8 = 10;
-const MAX_ADDRESSES: usize = 4096;
+const MIN_ANSWERED_CALLS_FOR_TRUST: u8 = 10;
+const MAX_REMEMBERED_ADDRESSES: usize = 4096;
 /// Closed client connections that are remembered, because an upstream may fail only after a client's connection has
 /// ended.
-const MAX_CLOSED_CLIENTS: usize = 1024;
+const MAX_REMEMBERED_CLIENTS: usize = 1024;
 
 /// A client's address; the /64 network for IPv6, which belongs to one customer. `None` for Unix
 /// sockets.
@@ -40,13 +40,13 @@ struct AbuseRecord {
     count: u32,
     counted_until: Time,
     isolated_until: Time,
-    /// Number of answered calls, at most [`MIN_ANSWERED`]; with that many the address is trusted.
+    /// Number of answered calls, at most [`MIN_ANSWERED_CALLS_FOR_TRUST`]; with that many the address is trusted.
     answered: u8,
 }
 
 impl AbuseRecord {
     fn is_trusted(&self) -> bool {
-        self.answered >= MIN_ANSWERED
+        self.answered >= MIN_ANSWERED_CALLS_FOR_TRUST
     }
 
     fn start_isolation(&mut self, now: Time) {
@@ -84,7 +84,7 @@ impl Isolation {
     }
 
     /// Returns whether an isolated client is isolated only because its address is on probation.
-    pub(super) fn is_probation_alone(&self, now: Time) -> bool {
+    pub(super) fn is_only_on_probation(&self, now: Time) -> bool {
         now >= self.until
     }
 
@@ -96,11 +96,11 @@ impl Isolation {
 impl AbuseLedger {
     fn record_mut(&mut self, account: ClientNetwork, now: Time) -> &mut AbuseRecord {
         let accounts = &mut self.records;
-        if accounts.len() >= MAX_ADDRESSES && !accounts.contains_key(&account) {
+        if accounts.len() >= MAX_REMEMBERED_ADDRESSES && !accounts.contains_key(&account) {
             accounts.retain(|_, charge| {
                 charge.is_trusted() || now < charge.counted_until.max(charge.isolated_until)
             });
-            if accounts.len() >= MAX_ADDRESSES {
+            if accounts.len() >= MAX_REMEMBERED_ADDRESSES {
                 accounts.clear();
             }
         }
@@ -108,7 +108,7 @@ impl AbuseLedger {
     }
 
     /// Adds abusive calls to an address and returns its record.
-    fn add(&mut self, account: ClientNetwork, count: u32, now: Time) -> AbuseRecord {
+    fn add_abusive_calls(&mut self, account: ClientNetwork, count: u32, now: Time) -> AbuseRecord {
         let charge = self.record_mut(account, now);
         if now >= charge.counted_until {
             (charge.count, charge.counted_until) = (0, now + COUNTING_WINDOW);
@@ -121,9 +121,9 @@ impl AbuseLedger {
     }
 
     /// Returns the isolation of a new connection from this address.
-    fn admit(&mut self, account: ClientNetwork, now: Time) -> Isolation {
+    fn initial_isolation(&mut self, account: ClientNetwork, now: Time) -> Isolation {
         if !std::mem::replace(&mut self.has_first, true) {
-            self.record_mut(account, now).answered = MIN_ANSWERED;
+            self.record_mut(account, now).answered = MIN_ANSWERED_CALLS_FOR_TRUST;
         }
         let known = self.records.get(&account).copied().unwrap_or_default();
         Isolation {
@@ -142,14 +142,14 @@ impl AbuseLedger {
         charge.is_trusted()
     }
 
-    fn remember(&mut self, token: u64, account: ClientNetwork) {
-        if self.closed_clients.len() >= MAX_CLOSED_CLIENTS {
+    fn remember_closed_client(&mut self, token: u64, account: ClientNetwork) {
+        if self.closed_clients.len() >= MAX_REMEMBERED_CLIENTS {
             self.closed_clients.pop_front();
         }
         self.closed_clients.push_back((token, account));
     }
 
-    fn network_of_closed(&self, token: u64) -> Option<ClientNetwork> {
+    fn closed_client_network(&self, token: u64) -> Option<ClientNetwork> {
         let mut departed = self.closed_clients.iter().rev();
         departed.find_map(|(known, account)| (*known == token).then_some(*account))
     }
@@ -157,7 +157,7 @@ impl AbuseLedger {
 
 pub(super) fn client_network(connection: &RelayConnection) -> ClientNetwork {
     connection
-        .client()
+        .client_address()
         .map(|address| match address.ip().to_canonical() {
             IpAddr::V6(ip) => {
                 let network = u128::from(ip) & !u128::from(u64::MAX);
@@ -186,7 +186,7 @@ impl Worker {
             return Ok(());
         }
         let (account, route) = (client_network(connection), connection.route);
-        let charge = self.abuse.add(account, calls, now);
+        let charge = self.abuse.add_abusive_calls(account, calls, now);
         if let Some(connection) = self.connection_mut(token) {
             connection.isolation.extend(charge.isolated_until);
         }
@@ -204,37 +204,38 @@ impl Worker {
     }
 
     /// Counts a malformed frame against the client's address. The frame ends its connection.
-    pub(super) fn count_malformed(&mut self, connection: &RelayConnection, now: Time) {
-        self.abuse.add(client_network(connection), 1, now);
+    pub(super) fn count_malformed_frame(&mut self, connection: &RelayConnection, now: Time) {
+        self.abuse
+            .add_abusive_calls(client_network(connection), 1, now);
     }
 
     /// Counts the unfinished calls of a client's connection that has ended. Over HTTP/2 each of them is a reset. With
     /// framed protocols upstreams are not told, so an upstream may fail because of such a call only later.
-    pub(super) fn count_abandoned(&mut self, connection: &RelayConnection, now: Time) {
+    pub(super) fn count_abandoned_calls(&mut self, connection: &RelayConnection, now: Time) {
         match &connection.role {
             RelayRole::Http2(http2) => {
-                let calls = http2.session.open_streams();
+                let calls = http2.session.open_stream_count();
                 if calls > 0 {
                     self.abuse
-                        .add(client_network(connection), calls as u32, now);
+                        .add_abusive_calls(client_network(connection), calls as u32, now);
                 }
                 self.abuse
-                    .remember(connection.token, client_network(connection));
+                    .remember_closed_client(connection.token, client_network(connection));
             }
             RelayRole::Down { .. } => self
                 .abuse
-                .remember(connection.token, client_network(connection)),
+                .remember_closed_client(connection.token, client_network(connection)),
             RelayRole::Up { .. } | RelayRole::Pipe { .. } => {}
         }
     }
 
     /// Applies the record of an address to a new connection from it.
-    pub(super) fn admit(&mut self, token: u64, now: Time) {
+    pub(super) fn apply_abuse_record(&mut self, token: u64, now: Time) {
         let Some(connection) = self.connection_mut(token) else {
             return;
         };
         let account = client_network(connection);
-        let isolation = self.abuse.admit(account, now);
+        let isolation = self.abuse.initial_isolation(account, now);
         if let Some(connection) = self.connection_mut(token) {
             connection.isolation = isolation;
         }
@@ -242,7 +243,7 @@ impl Worker {
 
     /// Records that a service has answered a call of a client.
     #[inline]
-    pub(super) fn note_answered(&mut self, client: u64, now: Time) {
+    pub(super) fn record_client_answer(&mut self, client: u64, now: Time) {
         if let Some(connection) = self.connection_mut(client)
             && connection.isolation.is_on_probation
         {
@@ -265,7 +266,7 @@ impl Worker {
     pub(super) fn isolate(&mut self, client: u64, now: Time) {
         let account = match self.connections.get(client) {
             Some(connection) => client_network(connection),
-            None => match self.abuse.network_of_closed(client) {
+            None => match self.abuse.closed_client_network(client) {
                 Some(account) => account,
                 None => return,
             },
@@ -287,25 +288,27 @@ mod tests {
         let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
         let now = Time::ZERO + Duration::from_secs(5);
         assert_eq!(
-            charges.add(of(1), MAX_ABUSIVE_CALLS, now).isolated_until,
+            charges
+                .add_abusive_calls(of(1), MAX_ABUSIVE_CALLS, now)
+                .isolated_until,
             Time::ZERO
         );
         let later = now + Duration::from_millis(999);
         assert_eq!(
-            charges.add(of(1), 1, later).isolated_until,
+            charges.add_abusive_calls(of(1), 1, later).isolated_until,
             later + ISOLATION_PERIOD
         );
-        assert_eq!(charges.add(of(2), 1, later).count, 1);
+        assert_eq!(charges.add_abusive_calls(of(2), 1, later).count, 1);
         let next = now + COUNTING_WINDOW;
-        assert_eq!(charges.add(of(1), 1, next).count, 1);
-        for n in 0..3 * MAX_ADDRESSES as u32 {
-            charges.add(of(n), 1, next);
-            assert!(charges.records.len() <= MAX_ADDRESSES);
+        assert_eq!(charges.add_abusive_calls(of(1), 1, next).count, 1);
+        for n in 0..3 * MAX_REMEMBERED_ADDRESSES as u32 {
+            charges.add_abusive_calls(of(n), 1, next);
+            assert!(charges.records.len() <= MAX_REMEMBERED_ADDRESSES);
         }
         assert!(
             charges
                 .records
-                .contains_key(&of(3 * MAX_ADDRESSES as u32 - 1))
+                .contains_key(&of(3 * MAX_REMEMBERED_ADDRESSES as u32 - 1))
         );
     }
 
@@ -315,35 +318,35 @@ mod tests {
         let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
         let now = Time::ZERO + Duration::from_secs(5);
         assert!(
-            !charges.admit(of(1), now).is_active(now),
+            !charges.initial_isolation(of(1), now).is_active(now),
             "the first of all"
         );
-        for _ in 0..MIN_ANSWERED {
-            assert!(charges.admit(of(2), now).is_active(now));
+        for _ in 0..MIN_ANSWERED_CALLS_FOR_TRUST {
+            assert!(charges.initial_isolation(of(2), now).is_active(now));
             charges.count_answered(of(2), now);
         }
-        assert!(!charges.admit(of(2), now).is_active(now));
+        assert!(!charges.initial_isolation(of(2), now).is_active(now));
         // Abuse also ends the address's trust.
         charges.record_mut(of(2), now).start_isolation(now);
         let later = now + ISOLATION_PERIOD;
         assert!(!charges.count_answered(of(2), now));
-        assert!(charges.admit(of(2), now).until == later);
-        assert!(charges.admit(of(2), later).is_active(later));
-        for _ in 0..MIN_ANSWERED {
+        assert!(charges.initial_isolation(of(2), now).until == later);
+        assert!(charges.initial_isolation(of(2), later).is_active(later));
+        for _ in 0..MIN_ANSWERED_CALLS_FOR_TRUST {
             charges.count_answered(of(2), later);
         }
-        assert!(!charges.admit(of(2), later).is_active(later));
+        assert!(!charges.initial_isolation(of(2), later).is_active(later));
     }
 
     #[test]
     fn recently_closed_connections_are_remembered() {
         let mut charges = AbuseLedger::default();
         let of = |n: u64| Some(IpAddr::from((n as u32).to_be_bytes()));
-        for token in 0..3 * MAX_CLOSED_CLIENTS as u64 {
-            charges.remember(token, of(token));
-            assert!(charges.closed_clients.len() <= MAX_CLOSED_CLIENTS);
-            assert_eq!(charges.network_of_closed(token), Some(of(token)));
+        for token in 0..3 * MAX_REMEMBERED_CLIENTS as u64 {
+            charges.remember_closed_client(token, of(token));
+            assert!(charges.closed_clients.len() <= MAX_REMEMBERED_CLIENTS);
+            assert_eq!(charges.closed_client_network(token), Some(of(token)));
         }
-        assert_eq!(charges.network_of_closed(0), None);
+        assert_eq!(charges.closed_client_network(0), None);
     }
 }

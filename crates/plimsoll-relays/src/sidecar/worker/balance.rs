@@ -8,10 +8,10 @@ use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::RejectReason;
 use plimsoll_wire::http2::EitherRole;
 
-use super::super::calls::UpstreamCalls;
+use super::super::upstream_calls::UpstreamCalls;
 use super::abuse::ClientNetwork;
 use super::http2::Http2State;
-use super::{HIGH_WATER, RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
+use super::{HIGH_WATER_BYTES, RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
 /// Whether a connection slot can take the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,10 @@ enum SlotState {
 
 impl RelayConnection {
     /// Returns the number of calls in flight on a connection to an upstream.
-    pub(super) fn calls(&self) -> usize {
+    pub(super) fn call_count(&self) -> usize {
         match &self.role {
             RelayRole::Up { calls, .. } => calls.len(),
-            RelayRole::Http2(http2) => http2.calls(),
+            RelayRole::Http2(http2) => http2.call_count(),
             RelayRole::Down { .. } | RelayRole::Pipe { .. } => 0,
         }
     }
@@ -80,10 +80,10 @@ impl Worker {
         now: Time,
     ) -> UpstreamChoice {
         self.routes[route].called_layouts |= 1 << layout;
-        if let Some(token) = self.better_of_two(route, layout) {
+        if let Some(token) = self.pick_less_loaded_slot(route, layout) {
             return UpstreamChoice::Upstream(token);
         }
-        self.connect_missing(route, layout, now);
+        self.connect_empty_slots(route, layout, now);
         let (mut best, mut new, mut choked, mut full) = (None, None, false, false);
         let least = |best: Option<(usize, u64)>, found| Some(best.map_or(found, |b| b.min(found)));
         for lane in 0..self.routes[route].slot_count() {
@@ -103,12 +103,12 @@ impl Worker {
             (None, Some(_)) => UpstreamChoice::Connecting,
             (None, None) if choked => UpstreamChoice::Congested,
             (None, None) if full => UpstreamChoice::Refused(RejectReason::Busy),
-            (None, None) => UpstreamChoice::Refused(self.why_unconnected(route, now)),
+            (None, None) => UpstreamChoice::Refused(self.no_connection_reason(route, now)),
         }
     }
 
     /// Picks two slots and returns the ready one with fewer calls; `None` if neither is ready.
-    fn better_of_two(&mut self, route: usize, layout: usize) -> Option<u64> {
+    fn pick_less_loaded_slot(&mut self, route: usize, layout: usize) -> Option<u64> {
         let slots = self.routes[route].slot_count();
         let (first, second) = match slots {
             0 => return None,
@@ -145,13 +145,13 @@ impl Worker {
     }
 
     fn connection_state(&self, connection: &RelayConnection) -> SlotState {
-        let calls = connection.calls();
+        let calls = connection.call_count();
         if calls >= self.routes[connection.route].setup.route.max_in_flight() {
             SlotState::Full
         } else if connection.is_unready() {
             SlotState::Connecting(calls)
         } else if matches!(connection.role, RelayRole::Up { .. })
-            && connection.transport.unsent() > HIGH_WATER
+            && connection.transport.unsent_bytes() > HIGH_WATER_BYTES
         {
             SlotState::Congested
         } else {
@@ -160,7 +160,10 @@ impl Worker {
     }
 
     /// Returns a reserved upstream connection, or why it cannot carry the client's next call.
-    pub(super) fn reserved_choice(&self, connection: &RelayConnection) -> UpstreamChoice {
+    pub(super) fn choose_reserved_connection(
+        &self,
+        connection: &RelayConnection,
+    ) -> UpstreamChoice {
         match (self.connection_state(connection), &connection.role) {
             (SlotState::Full, _) => UpstreamChoice::Refused(RejectReason::Busy),
             (SlotState::Connecting(_), RelayRole::Up { .. }) => UpstreamChoice::Connecting,
@@ -170,7 +173,7 @@ impl Worker {
     }
 
     /// Opens connections for the empty slots of the route's upstreams.
-    fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
+    fn connect_empty_slots(&mut self, route: usize, layout: usize, now: Time) {
         for lane in 0..self.routes[route].slot_count() {
             let state = &self.routes[route];
             let (endpoint, place) = state.slot_position(layout, lane);
@@ -194,7 +197,7 @@ impl Worker {
         for route in 0..self.routes.len() {
             let called = std::mem::take(&mut self.routes[route].called_layouts);
             for layout in (0..u8::BITS as usize).filter(|layout| called & 1 << layout != 0) {
-                self.connect_missing(route, layout, now);
+                self.connect_empty_slots(route, layout, now);
             }
         }
     }
@@ -222,16 +225,16 @@ impl Worker {
     }
 
     /// Resumes clients whose requests waited, in order of arrival.
-    pub(super) fn resume_held(&mut self, now: Time) {
+    pub(super) fn resume_held_clients(&mut self, now: Time) {
         for route in 0..self.routes.len() {
             for token in std::mem::take(&mut self.routes[route].waiting_isolated) {
-                self.resume(route, token, now);
+                self.resume_client(route, token, now);
             }
             for _ in 0..self.routes[route].waiting_clients.len() {
                 let Some(token) = self.routes[route].waiting_clients.pop_front() else {
                     break;
                 };
-                self.resume(route, token, now);
+                self.resume_client(route, token, now);
                 let held = &mut self.routes[route].waiting_clients;
                 if held.back() == Some(&token) {
                     // The client still waits, and keeps its place at the front.
@@ -242,11 +245,11 @@ impl Worker {
         }
     }
 
-    fn resume(&mut self, route: usize, token: u64, now: Time) {
+    fn resume_client(&mut self, route: usize, token: u64, now: Time) {
         let Some(codec) = self.routes[route].setup.codec.clone() else {
             return;
         };
-        self.with_checked_out(token, now, |worker, connection| {
+        self.with_checked_out_connection(token, now, |worker, connection| {
             connection.is_held = false;
             worker.relay_frames(connection, &codec, now)
         });

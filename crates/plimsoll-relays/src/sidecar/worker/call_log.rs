@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use plimsoll_model::Time;
 
 use super::super::access_log::AccessLogEntry;
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::Worker;
 
 impl Worker {
@@ -15,7 +15,7 @@ impl Worker {
 
     /// Logs an ended call or connection. `line` holds the fields that the protocol knows, `endpoint` is the index of
     /// the upstream.
-    pub(super) fn log(
+    pub(super) fn write_access_log(
         &self,
         route: usize,
         endpoint: Option<usize>,
@@ -35,8 +35,8 @@ impl Worker {
             took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             ..line
         };
-        if !log.write(line) {
-            add_to(&self.counters(route).lines_lost, 1);
+        if !log.write_lines(line) {
+            add_to_counter(&self.counters(route).lines_lost, 1);
         }
     }
 

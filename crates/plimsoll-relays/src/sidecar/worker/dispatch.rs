@@ -7,7 +7,7 @@ use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::RejectReason;
 use plimsoll_wire::http2::{EitherRole, ErrorCode, write};
 
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::super::http2::{CallDirection, StreamRef};
 use super::faults::{DelayedItem, FaultAction};
 use super::http2::{Http2State, http2_mut};
@@ -97,7 +97,7 @@ impl Worker {
                 return;
             }
             let places = http2.session.max_open_streams().min(most);
-            let has_half = http2.session.open_streams() < places.div_ceil(2);
+            let has_half = http2.session.open_stream_count() < places.div_ceil(2);
             let next = match http2.waiting.pop_front() {
                 None if has_half => http2.headers_only.pop_front(),
                 next => next,
@@ -112,20 +112,20 @@ impl Worker {
             if exchange.up.token != token || exchange.up.stream != 0 {
                 continue;
             }
-            let ends = exchange.up_queue.has_only_end();
+            let ends = exchange.up_queue.has_only_end_stream();
             let request = &exchange.request;
             let end = write::EndStream(ends);
             exchange.up.stream = http2
                 .session
                 .open_stream(key, request, end, &mut transport.out);
             exchange.up_queue.end_sent = ends;
-            let is_used_up = http2.session.ids_exhausted();
+            let is_used_up = http2.session.has_exhausted_ids();
             self.routes[route].endpoints[endpoint].counters.calls.inc();
             if is_used_up {
                 self.free_slot(route, endpoint, token);
             }
             self.mark_dirty(token);
-            self.send_queued(key, CallDirection::Up, now);
+            self.send_queued_data(key, CallDirection::Up, now);
         }
     }
 
@@ -149,9 +149,11 @@ impl Worker {
         {
             waiting.append(&mut http2.waiting);
             waiting.append(&mut http2.headers_only);
-            unseen = http2.session.keys_from(last_stream.saturating_add(1));
+            unseen = http2
+                .session
+                .call_keys_from_stream(last_stream.saturating_add(1));
             if code != ErrorCode::NO_ERROR {
-                self.blame_around(connection.route, last_stream, http2, now);
+                self.blame_clients_around_stream(connection.route, last_stream, http2, now);
             }
             self.free_slot(connection.route, endpoint, token);
             connection.end_reservation(&mut self.routes);
@@ -161,7 +163,7 @@ impl Worker {
             self.resend_unprocessed(token, key, code, now);
         }
         for key in waiting {
-            self.redispatch(token, key, now);
+            self.redispatch_waiting_call(token, key, now);
         }
     }
 
@@ -181,20 +183,20 @@ impl Worker {
         }
         // This call may have caused the upstream's error, so it is only sent again if its client is isolated.
         let may_go = code == ErrorCode::NO_ERROR || self.is_isolated(client, now);
-        if may_go && self.send_again(key, now) {
+        if may_go && self.try_resend(key, now) {
             return;
         }
         if let Some(exchange) = self.exchanges.get_mut(key) {
             exchange.status = Some("NOT PROCESSED BY UPSTREAM".to_owned());
             let route = exchange.route;
-            add_to(&self.counters(route).reset, 1);
+            add_to_counter(&self.counters(route).reset, 1);
         }
         self.reset_call(key, ErrorCode::REFUSED_STREAM, now);
     }
 
     /// Sends an unprocessed call to an upstream again. Returns `false` if its data was not retained
     /// or it was tried too often.
-    pub(super) fn send_again(&mut self, key: u64, now: Time) -> bool {
+    pub(super) fn try_resend(&mut self, key: u64, now: Time) -> bool {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return false;
         };
@@ -204,12 +206,12 @@ impl Worker {
         }
         exchange.up = StreamRef::NONE;
         let route = exchange.route;
-        add_to(&self.counters(route).resent, 1);
+        add_to_counter(&self.counters(route).resent, 1);
         self.dispatch(key, now);
         true
     }
 
-    fn redispatch(&mut self, token: u64, key: u64, now: Time) {
+    fn redispatch_waiting_call(&mut self, token: u64, key: u64, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -225,7 +227,7 @@ impl Worker {
     }
 
     /// Handles the loss of a connection: its calls end, or are moved to another connection.
-    pub(super) fn on_http2_lost(
+    pub(super) fn on_http2_connection_lost(
         &mut self,
         token: u64,
         route: usize,
@@ -233,15 +235,15 @@ impl Worker {
         http2: Http2State,
         now: Time,
     ) {
-        let keys = http2.session.keys_from(0);
+        let keys = http2.session.call_keys_from_stream(0);
         let Some(endpoint) = endpoint else {
             for key in keys {
                 self.on_stream_reset(token, key, ErrorCode::CANCEL, now);
             }
             return;
         };
-        for key in http2.session.keys_from(http2.first_unsent) {
-            self.send_again(key, now);
+        for key in http2.session.call_keys_from_stream(http2.first_unsent) {
+            self.try_resend(key, now);
         }
         let mut lost = 0;
         for key in keys {
@@ -261,12 +263,12 @@ impl Worker {
             self.on_failed_calls(route, endpoint, lost, now);
         }
         for key in http2.waiting.into_iter().chain(http2.headers_only) {
-            self.redispatch(token, key, now);
+            self.redispatch_waiting_call(token, key, now);
         }
     }
 
     /// Removes a call from the lists of those that wait for a stream.
-    pub(super) fn remove_waiting(&mut self, token: u64, key: u64) {
+    pub(super) fn remove_waiting_call(&mut self, token: u64, key: u64) {
         if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.waiting.retain(|other| *other != key);
             http2.headers_only.retain(|other| *other != key);
@@ -274,7 +276,7 @@ impl Worker {
     }
 
     /// Handles the first data of a waiting call, which gives the call precedence over calls of header fields alone.
-    pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
+    pub(super) fn promote_waiting_call(&mut self, token: u64, key: u64, now: Time) {
         if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.headers_only.retain(|other| *other != key);
             http2.waiting.push_back(key);
@@ -294,19 +296,19 @@ impl Worker {
         };
         let state = &self.routes[connection.route];
         let slots = &state.endpoints[endpoint].slots;
-        if http2.calls() == 0 && !slots.contains(&Some(token)) {
+        if http2.call_count() == 0 && !slots.contains(&Some(token)) {
             connection.is_unneeded = true;
             return false;
         }
         let heard = connection.last_active;
-        let mut has_more = http2.reset_waiting(heard, now, &mut connection.transport.out);
+        let mut has_more = http2.send_waiting_resets(heard, now, &mut connection.transport.out);
         if http2.session.awaits_ping_ack {
             if now >= http2.ping_deadline {
                 let name = &state.setup.route.name;
                 tracing::warn!("route {name}: an upstream does not answer PING");
                 return false;
             }
-        } else if (http2.session.may_ping() || http2.may_ping_rarely(now))
+        } else if (http2.session.may_ping() || http2.may_ping_during_call(now))
             && now >= connection.last_active + state.setup.route.heartbeat()
         {
             http2.session.send_ping(&mut connection.transport.out);

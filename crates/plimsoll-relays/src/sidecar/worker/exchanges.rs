@@ -10,14 +10,14 @@ use plimsoll_protocols::interface::relayed::{RejectReason, StreamFields};
 use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
 use super::super::access_log::AccessLogEntry;
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::super::http2::{
     CallDirection, Exchange, HeaderFields, LocalResponse, SendQueue, StreamRef,
 };
 use super::Worker;
 use super::http2::http2_mut;
 
-const HALF_OPEN_RESPONSE: LocalResponse = LocalResponse {
+const MISSING_BODY_RESPONSE: LocalResponse = LocalResponse {
     outcome: Outcome::DeadlineExceeded,
     http_status: "408",
     why: Cow::Borrowed("sidecar: no body received after the header fields (request_timeout)"),
@@ -78,7 +78,7 @@ fn answer_problem(
     if fields.check.is_informational() {
         return (end.0).then_some("an informational answer that ends (RFC 9113, 8.1)");
     }
-    exchange.length_down = fields.check.response_length(&exchange.request.check);
+    exchange.length_down = fields.check.response_body_length(&exchange.request.check);
     if end.0 {
         exchange.count_data(CallDirection::Down, b"", end)
     } else {
@@ -111,14 +111,14 @@ impl Worker {
             return Ok(());
         }
         let config = &self.routes[route].setup.route;
-        if http2.session.open_streams() >= config.max_streams() as usize {
+        if http2.session.open_stream_count() >= config.max_streams() as usize {
             http2
                 .session
                 .reset(stream, ErrorCode::REFUSED_STREAM, &mut transport.out);
-            add_to(&self.counters(route).busy, 1);
+            add_to_counter(&self.counters(route).busy, 1);
             return Ok(());
         }
-        let length_up = fields.check.request_length();
+        let length_up = fields.check.request_body_length();
         let problem = fields.request_problem().or_else(|| {
             let lacks_data = end.0 && length_up.is_some_and(|length| length > 0);
             lacks_data.then_some("`content-length`, and no DATA (RFC 9113, 8.1.1)")
@@ -127,7 +127,7 @@ impl Worker {
             http2
                 .session
                 .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut transport.out);
-            self.report_malformed_on(token, &problem, now);
+            self.report_wrong_protocol_on(token, &problem, now);
             return self.count_abusive_calls(token, 1, now);
         }
         let limits = [
@@ -135,7 +135,7 @@ impl Worker {
             self.routes[route].setup.route.call_timeout(),
         ];
         let timeout = limits.into_iter().flatten().min();
-        let mut to_up = SendQueue::retaining();
+        let mut to_up = SendQueue::new_for_request();
         to_up.push(b"", end);
         let exchange = Box::new(Exchange {
             route,
@@ -165,7 +165,7 @@ impl Worker {
         });
         let key = self.exchanges.insert(exchange);
         http2.session.add_stream(stream, key, end);
-        add_to(&self.counters(route).requests, 1);
+        add_to_counter(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
         self.new_calls.push(key);
         Ok(())
@@ -228,12 +228,12 @@ impl Worker {
         if let Some(problem) = problem {
             return self.reject_malformed_request(token, key, problem, now);
         }
-        exchange.up_queue.finish(fields);
+        exchange.up_queue.push_trailers(fields);
         let (is_fresh, up) = (exchange.is_fresh, exchange.up);
         if up.stream == 0 && !is_fresh {
-            self.promote(up.token, key, now);
+            self.promote_waiting_call(up.token, key, now);
         } else {
-            self.send_queued(key, CallDirection::Up, now);
+            self.send_queued_data(key, CallDirection::Up, now);
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl Worker {
         problem: &str,
         now: Time,
     ) -> Result<(), Violation> {
-        self.report_malformed_on(token, &problem, now);
+        self.report_wrong_protocol_on(token, &problem, now);
         self.reset_call(key, ErrorCode::PROTOCOL_ERROR, now);
         self.count_abusive_calls(token, 1, now)
     }
@@ -267,7 +267,7 @@ impl Worker {
         };
         let (route, endpoint) = (exchange.route, exchange.endpoint);
         exchange.up_queue.stop_retaining();
-        exchange.code = fields.code().or(exchange.code);
+        exchange.code = fields.status_number().or(exchange.code);
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
         }
@@ -278,8 +278,8 @@ impl Worker {
         if let Some(problem) = answer_problem(exchange, &fields, end) {
             self.reject_answer(key, problem, now);
         } else if end.0 {
-            exchange.down_queue.finish(fields);
-            self.send_queued(key, CallDirection::Down, now);
+            exchange.down_queue.push_trailers(fields);
+            self.send_queued_data(key, CallDirection::Down, now);
         } else {
             exchange.has_answer_begun = !fields.check.is_informational();
             let down = exchange.down;
@@ -301,7 +301,7 @@ impl Worker {
             return;
         };
         let up = exchange.up.token;
-        self.report_malformed_on(up, &problem, now);
+        self.report_wrong_protocol_on(up, &problem, now);
         self.answer_locally(
             key,
             &rejection_response(RejectReason::MalformedResponse),
@@ -331,14 +331,14 @@ impl Worker {
                 HeaderFields::local_trailers(response)
             }
             true => {
-                self.drop_stream(key, up, now);
+                self.reset_upstream_stream(key, up, now);
                 self.reset_call(key, ErrorCode::INTERNAL_ERROR, now);
                 return;
             }
         };
-        exchange.down_queue.finish(Arc::new(fields));
-        self.drop_stream(key, up, now);
-        self.send_queued(key, CallDirection::Down, now);
+        exchange.down_queue.push_trailers(Arc::new(fields));
+        self.reset_upstream_stream(key, up, now);
+        self.send_queued_data(key, CallDirection::Down, now);
     }
 
     /// Handles the end of one direction, after all its data was relayed.
@@ -365,7 +365,7 @@ impl Worker {
                 let counters = &self.routes[exchange.route].setup.counters;
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));
                 exchange.down.stream = 0;
-                add_to(&counters.cancelled, 1);
+                add_to_counter(&counters.cancelled, 1);
                 self.end_exchange(key, code, code, now);
             }
             CallDirection::Down => {
@@ -376,13 +376,13 @@ impl Worker {
                     http2.reset_calls.record(up.stream, client, now);
                 }
                 // A complete answer is still passed on.
-                if is_whole || code == ErrorCode::REFUSED_STREAM && self.send_again(key, now) {
+                if is_whole || code == ErrorCode::REFUSED_STREAM && self.try_resend(key, now) {
                     return;
                 }
                 if let Some(exchange) = self.exchanges.get_mut(key) {
                     exchange.status = Some(format!("RESET BY UPSTREAM: {code}"));
                     let route = exchange.route;
-                    add_to(&self.counters(route).reset, 1);
+                    add_to_counter(&self.counters(route).reset, 1);
                 }
                 self.end_exchange(key, code, code, now);
             }
@@ -399,7 +399,7 @@ impl Worker {
         }
         self.counters(exchange.route).in_flight.dec();
         if exchange.down_queue.end_sent {
-            add_to(&self.counters(exchange.route).answers, 1);
+            add_to_counter(&self.counters(exchange.route).answers, 1);
             if !exchange.by_sidecar {
                 let state = &mut self.routes[exchange.route];
                 state
@@ -408,15 +408,15 @@ impl Worker {
                     .observe(now.duration_since(exchange.began));
                 let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
                 let status = exchange.code.unwrap_or(u32::MAX);
-                let named = || HeaderFields::code_name(exchange.code);
+                let named = || HeaderFields::status_name(exchange.code);
                 state.statuses.count(status, metrics, name, named);
-                self.note_answered(exchange.down.token, now);
+                self.record_client_answer(exchange.down.token, now);
             }
         }
         self.release_stream(&exchange, CallDirection::Down, code_down, now);
         let up = exchange.up;
         if up.stream == 0 {
-            self.remove_waiting(up.token, key);
+            self.remove_waiting_call(up.token, key);
         } else {
             self.release_stream(&exchange, CallDirection::Up, code_up, now);
             self.open_waiting_streams(up.token, now);
@@ -447,7 +447,7 @@ impl Worker {
             http2.session.remove_stream(end.stream);
         } else if way == CallDirection::Up && !exchange.has_answer_begun {
             http2.reset_calls.record(end.stream, client, now);
-            http2.reset_unanswered(
+            http2.reset_unanswered_stream(
                 end.stream,
                 code,
                 write::EndStream(to_there.end_sent),
@@ -460,7 +460,7 @@ impl Worker {
         }
         http2
             .session
-            .replenish_window(end.stream, from_there.never_sent(), out);
+            .replenish_window(end.stream, from_there.never_sent_bytes(), out);
         self.mark_dirty(end.token);
     }
 
@@ -468,7 +468,7 @@ impl Worker {
         let client = self.connection_mut(exchange.down.token);
         let path = exchange.request.find(b":path").unwrap_or_default();
         let line = AccessLogEntry {
-            client: client.and_then(|client| client.client()),
+            client: client.and_then(|client| client.client_address()),
             call: Some(String::from_utf8_lossy(path).into_owned()),
             status: exchange.status.clone(),
             by_sidecar: exchange.by_sidecar,
@@ -476,11 +476,11 @@ impl Worker {
             bytes_down: exchange.bytes_down,
             ..AccessLogEntry::default()
         };
-        self.log(exchange.route, exchange.endpoint, exchange.began, line);
+        self.write_access_log(exchange.route, exchange.endpoint, exchange.began, line);
     }
 
     /// Resets the upstream stream `end`, which the call no longer uses.
-    fn drop_stream(&mut self, key: u64, end: StreamRef, now: Time) {
+    fn reset_upstream_stream(&mut self, key: u64, end: StreamRef, now: Time) {
         let Some(exchange) = self.exchanges.get(key).filter(|_| end.stream != 0) else {
             return;
         };
@@ -495,7 +495,7 @@ impl Worker {
             if begun {
                 http2.session.reset(end.stream, ErrorCode::CANCEL, out)
             } else {
-                http2.reset_unanswered(end.stream, ErrorCode::CANCEL, sent, now, out);
+                http2.reset_unanswered_stream(end.stream, ErrorCode::CANCEL, sent, now, out);
             }
             self.mark_dirty(end.token);
             self.open_waiting_streams(end.token, now);
@@ -503,7 +503,7 @@ impl Worker {
     }
 
     /// Ends the calls whose deadline has passed.
-    pub(super) fn end_timed_out(&mut self, now: Time) {
+    pub(super) fn end_timed_out_calls(&mut self, now: Time) {
         for key in self.exchanges.keys() {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
@@ -516,8 +516,8 @@ impl Worker {
             exchange.request_until = Time::NEVER;
             let (route, endpoint) = (exchange.route, exchange.endpoint);
             if is_half_open {
-                add_to(&self.counters(route).timeouts, 1);
-                self.answer_locally(key, &HALF_OPEN_RESPONSE, now);
+                add_to_counter(&self.counters(route).timeouts, 1);
+                self.answer_locally(key, &MISSING_BODY_RESPONSE, now);
                 continue;
             }
             if exchange.down_queue.has_ended() {

@@ -1,7 +1,7 @@
 //! Fault injection: delays or fails calls on purpose.
 //!
 //! Delayed items are ordered by time. For HTTP/2, a call is delayed before it has an upstream stream; for framed
-//! protocols, a single frame is delayed; for byte streams, the client is not read meanwhile.
+//! protocols, a single frame is delayed; for byte streams, nothing is read from the client during the delay.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::FrameInfo;
 
 use super::peer_errors::ConnectionPeer;
-use super::{CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition, Worker};
+use super::{CallFrame, HIGH_WATER_BYTES, RelayConnection, RelayRole, RequestDisposition, Worker};
 
 /// Delay before the next attempt to send a frame that no upstream could accept.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
@@ -36,7 +36,7 @@ pub(super) struct DelayedFrame {
     client: u64,
     info: FrameInfo,
     bytes: Vec<u8>,
-    /// When its delay ended.
+    /// When its delay ends.
     delay_ended_at: Time,
 }
 
@@ -102,7 +102,7 @@ impl Worker {
     }
 
     /// Sends the items whose delay has ended.
-    pub(super) fn release(&mut self, now: Time) {
+    pub(super) fn release_due_items(&mut self, now: Time) {
         while let Some(waiting) = self.delayed.pop(now) {
             match waiting {
                 DelayedItem::Frame(late) => self.release_frame(late, now),
@@ -117,7 +117,7 @@ impl Worker {
     }
 
     fn release_frame(&mut self, late: DelayedFrame, now: Time) {
-        self.with_checked_out(late.client, now, |worker, connection| {
+        self.with_checked_out_connection(late.client, now, |worker, connection| {
             let Some(codec) = worker.routes[connection.route].setup.codec.clone() else {
                 return true;
             };
@@ -153,24 +153,24 @@ impl Worker {
     }
 
     fn release_pipe(&mut self, token: u64, route: usize, now: Time) {
-        self.join(token, route, now);
+        self.connect_pipe(token, route, now);
         if let Some(connection) = self.connection_mut(token) {
             connection.is_paused = false;
-            self.watch(token);
+            self.update_interest(token);
         }
     }
 
     /// Connects a client of a byte stream to an upstream: immediately, after a delay, or not at all.
-    pub(super) fn join_upstream(&mut self, token: u64, route: usize, now: Time) {
+    pub(super) fn connect_pipe_with_fault(&mut self, token: u64, route: usize, now: Time) {
         match self.choose_fault(route) {
-            FaultAction::Forward => self.join(token, route, now),
+            FaultAction::Forward => self.connect_pipe(token, route, now),
             FaultAction::Abort => self.close(token, now),
             FaultAction::Delay(time) => {
                 self.delayed
                     .push(now + time, DelayedItem::Pipe(token, route));
                 if let Some(connection) = self.connection_mut(token) {
                     connection.is_paused = true;
-                    self.watch(token);
+                    self.update_interest(token);
                 }
             }
         }
@@ -179,7 +179,7 @@ impl Worker {
 
 impl RelayConnection {
     /// Returns whether too much is queued or delayed to read more from the connection.
-    pub(super) fn is_full(&self) -> bool {
-        self.transport.unsent() > HIGH_WATER || self.delayed > HIGH_WATER
+    pub(super) fn has_full_buffers(&self) -> bool {
+        self.transport.unsent_bytes() > HIGH_WATER_BYTES || self.delayed > HIGH_WATER_BYTES
     }
 }

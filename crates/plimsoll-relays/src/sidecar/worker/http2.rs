@@ -13,14 +13,15 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::{ConnectionStage, EitherRole, ErrorCode, Violation, write};
 
-use super::super::add_to;
-use super::super::http2::{CallDirection, Http2Session, SessionEvent, StreamRef};
+use super::super::add_to_counter;
+use super::super::http2::{CallDirection, Http2Session, Http2SessionEvent, StreamRef};
 use super::super::transport::Transport;
 use super::abuse::ClientNetwork;
-use super::resets::{PendingResets, ResetCalls};
-use super::{Connections, HIGH_WATER, RelayRole, Worker};
+use super::resets::{PendingResets, RecentlyResetCalls};
+use super::{Connections, HIGH_WATER_BYTES, RelayRole, Worker};
 
-const RARE_PING_INTERVAL: Duration = Duration::from_secs(300);
+/// How often gRPC servers tolerate a PING while a call is open and no data arrives.
+const IN_CALL_PING_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The state of an HTTP/2 connection on either side.
 pub(super) struct Http2State {
@@ -42,7 +43,7 @@ pub(super) struct Http2State {
     /// The client address that an upstream connection is reserved for.
     pub(super) owner: Option<ClientNetwork>,
     /// Calls that were recently reset on an upstream connection.
-    pub(super) reset_calls: ResetCalls,
+    pub(super) reset_calls: RecentlyResetCalls,
     /// The id of the lowest stream without any byte written to the socket yet.
     pub(super) first_unsent: u32,
     /// The first GOAWAY was sent. `goaway_sent`: the second one, with the last stream's id, was sent as well.
@@ -62,7 +63,7 @@ impl Http2State {
             ping_deadline: Time::NEVER,
             resets: PendingResets::default(),
             owner: None,
-            reset_calls: ResetCalls::default(),
+            reset_calls: RecentlyResetCalls::default(),
             first_unsent: 0,
             goaway_announced: false,
             goaway_sent: false,
@@ -70,14 +71,14 @@ impl Http2State {
     }
 
     /// Returns the number of calls on the connection, including those that wait for a stream.
-    pub(super) fn calls(&self) -> usize {
-        self.session.open_streams() + self.waiting.len() + self.headers_only.len()
+    pub(super) fn call_count(&self) -> usize {
+        self.session.open_stream_count() + self.waiting.len() + self.headers_only.len()
     }
 
     /// Returns whether calls are in flight or a GOAWAY is still to be sent.
     pub(super) fn is_busy(&self) -> bool {
         let lacks_goaway = self.session.side() == EitherRole::Server && !self.goaway_sent;
-        lacks_goaway || self.session.open_streams() > 0
+        lacks_goaway || self.session.open_stream_count() > 0
     }
 
     pub(super) fn is_congested(&self) -> bool {
@@ -85,18 +86,18 @@ impl Http2State {
     }
 
     /// Returns whether the upstream would end the connection without a GOAWAY if it ended now.
-    pub(super) fn ends_silently(&self) -> bool {
+    pub(super) fn would_end_without_goaway(&self) -> bool {
         self.session.side() == EitherRole::Client
             && self.session.http2.stage() == ConnectionStage::Open
     }
 
     /// Returns whether a call is open and the last PING was so long ago that a gRPC server, which allows a PING every
     /// five minutes, accepts another one.
-    pub(super) fn may_ping_rarely(&self, now: Time) -> bool {
-        let has_calls = self.session.open_streams() > 0;
+    pub(super) fn may_ping_during_call(&self, now: Time) -> bool {
+        let has_calls = self.session.open_stream_count() > 0;
         has_calls
             && self.session.has_peer_settings()
-            && now >= self.ping_deadline + RARE_PING_INTERVAL
+            && now >= self.ping_deadline + IN_CALL_PING_INTERVAL
     }
 
     /// Returns whether the upstream's SETTINGS are still missing.
@@ -114,7 +115,7 @@ impl Http2State {
 
     /// Resets a stream that the upstream has not answered, now or later. `ended` says whether this
     /// end has sent END_STREAM.
-    pub(super) fn reset_unanswered(
+    pub(super) fn reset_unanswered_stream(
         &mut self,
         stream: u32,
         code: ErrorCode,
@@ -123,23 +124,28 @@ impl Http2State {
         out: &mut Vec<u8>,
     ) {
         // A connection reserved for one client cannot harm others.
-        if self.owner.is_some() || self.resets.has_room() {
-            self.resets.count_sent(now);
+        if self.owner.is_some() || self.resets.may_reset_now() {
+            self.resets.count_sent_reset(now);
             self.session.reset(stream, code, out);
         } else {
-            self.session.abandon(stream, ended);
+            self.session.abandon_stream(stream, ended);
             self.resets.enqueue(stream, code);
         }
     }
 
     /// Resets more of the streams that wait to be reset; called once a tick. `heard` is the time when the upstream last
     /// sent something. Returns whether there is output to send.
-    pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
+    pub(super) fn send_waiting_resets(
+        &mut self,
+        heard: Time,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> bool {
         self.resets.on_upstream_activity(heard, now);
         let before = out.len();
-        while let Some((stream, code)) = self.resets.next_waiting() {
+        while let Some((stream, code)) = self.resets.next_waiting_reset() {
             if self.session.is_abandoned(stream) {
-                self.resets.count_sent(now);
+                self.resets.count_sent_reset(now);
                 self.session.reset(stream, code, out);
             }
         }
@@ -190,9 +196,9 @@ impl Worker {
             EitherRole::Server => &counters.bytes_down,
             EitherRole::Client => &counters.bytes_up,
         };
-        add_to(counter, used as u64);
+        add_to_counter(counter, used as u64);
         if let Some(violation) = &violation {
-            self.report_malformed_on(token, violation, now);
+            self.report_wrong_protocol_on(token, violation, now);
         }
         let Some(connection) = self.connection_mut(token) else {
             return;
@@ -201,8 +207,8 @@ impl Worker {
         connection.transport.consume(used);
         connection.reply_bytes += answered;
         connection.is_paused = match side {
-            EitherRole::Server => connection.transport.unsent() > HIGH_WATER,
-            EitherRole::Client => connection.reply_bytes > HIGH_WATER,
+            EitherRole::Server => connection.transport.unsent_bytes() > HIGH_WATER_BYTES,
+            EitherRole::Client => connection.reply_bytes > HIGH_WATER_BYTES,
         };
         if connection.peer_ended || violation.is_some() {
             // These are the connection's last frames, above all GOAWAY with its reason. They are not sent to an
@@ -224,11 +230,11 @@ impl Worker {
     fn on_event(
         &mut self,
         token: u64,
-        event: SessionEvent<'_>,
+        event: Http2SessionEvent<'_>,
         now: Time,
     ) -> Result<(), Violation> {
         match event {
-            SessionEvent::Opened {
+            Http2SessionEvent::Opened {
                 stream,
                 fields,
                 end_stream,
@@ -241,7 +247,7 @@ impl Worker {
                     now,
                 );
             }
-            SessionEvent::Headers {
+            Http2SessionEvent::Headers {
                 key,
                 fields,
                 end_stream,
@@ -254,17 +260,17 @@ impl Worker {
                     now,
                 );
             }
-            SessionEvent::Data {
+            Http2SessionEvent::Data {
                 key,
                 data,
                 end_stream,
             } => return self.on_data(token, key, data, write::EndStream(end_stream), now),
-            SessionEvent::Reset { key, code } => {
+            Http2SessionEvent::Reset { key, code } => {
                 self.on_stream_reset(token, key, code, now);
                 return self.count_abusive_calls(token, 1, now);
             }
-            SessionEvent::WindowOpened => self.send_blocked(token, now),
-            SessionEvent::GoAway { last_stream, code } => {
+            Http2SessionEvent::WindowOpened => self.send_blocked_data(token, now),
+            Http2SessionEvent::GoAway { last_stream, code } => {
                 self.on_upstream_goaway(token, last_stream, code, now);
             }
         }
@@ -298,7 +304,7 @@ impl Worker {
         };
         if let Some(problem) = problem {
             let (from, ..) = exchange.direction_parts(way);
-            self.replenish_sender(from, data.len());
+            self.replenish_sender_windows(from, data.len());
             return match way {
                 CallDirection::Up => self.reject_malformed_request(token, key, problem, now),
                 CallDirection::Down => {
@@ -312,7 +318,7 @@ impl Worker {
             exchange.up_queue.push(data, end);
             let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
             if !is_fresh {
-                self.promote(up, key, now);
+                self.promote_waiting_call(up, key, now);
             }
             return Ok(());
         }
@@ -324,21 +330,21 @@ impl Worker {
         let fits = target.filter(|(transport, http2)| {
             queue.is_empty()
                 && http2.session.sendable_bytes(to.stream) >= data.len()
-                && transport.out.len() < HIGH_WATER
+                && transport.out.len() < HIGH_WATER_BYTES
         });
         let Some((transport, http2)) = fits else {
             queue.push(data, end);
-            self.send_queued(key, way, now);
+            self.send_queued_data(key, way, now);
             return Ok(());
         };
         let out = &mut transport.out;
         (http2.session).send_data(to.stream, data, end, out);
-        queue.note_sent(data, end);
+        queue.record_sent(data, end);
         self.mark_dirty(to.token);
         if let Some((_, http2)) = http2_mut(&mut self.connections, from.token) {
             http2.session.widen_window(from.stream);
         }
-        self.replenish_sender(from, data.len());
+        self.replenish_sender_windows(from, data.len());
         if end.0 {
             self.on_direction_done(key, way, now);
         }
@@ -346,7 +352,7 @@ impl Worker {
     }
 
     /// Sends the queued data of a call in one direction as far as there is room for it.
-    pub(super) fn send_queued(&mut self, key: u64, way: CallDirection, now: Time) {
+    pub(super) fn send_queued_data(&mut self, key: u64, way: CallDirection, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -359,19 +365,19 @@ impl Worker {
         };
         let out = &mut transport.out;
         let before = out.len();
-        let went = queue.send(&mut http2.session, to.stream, out, HIGH_WATER);
+        let went = queue.send(&mut http2.session, to.stream, out, HIGH_WATER_BYTES);
         let wrote = out.len() > before;
         if !queue.is_empty() && !queue.is_listed {
             queue.is_listed = true;
             http2.blocked.push_back(key);
         }
-        http2.is_congested |= !queue.is_empty() && out.len() >= HIGH_WATER;
+        http2.is_congested |= !queue.is_empty() && out.len() >= HIGH_WATER_BYTES;
         let ended = queue.end_sent;
         if wrote {
             self.mark_dirty(to.token);
         }
         if went > 0 {
-            self.replenish_sender(from, went);
+            self.replenish_sender_windows(from, went);
         }
         if ended {
             self.on_direction_done(key, way, now);
@@ -379,7 +385,7 @@ impl Worker {
     }
 
     /// Sends queued data of a connection's calls when the connection has room again.
-    pub(super) fn send_blocked(&mut self, token: u64, now: Time) {
+    pub(super) fn send_blocked_data(&mut self, token: u64, now: Time) {
         let Some((_, http2)) = http2_mut(&mut self.connections, token) else {
             return;
         };
@@ -391,13 +397,13 @@ impl Worker {
         for key in std::mem::take(&mut http2.blocked) {
             if let Some(exchange) = self.exchanges.get_mut(key) {
                 exchange.direction_parts(way).2.is_listed = false;
-                self.send_queued(key, way, now);
+                self.send_queued_data(key, way, now);
             }
         }
     }
 
     /// Reopens the sender's windows for data that was passed on.
-    fn replenish_sender(&mut self, from: StreamRef, length: usize) {
+    fn replenish_sender_windows(&mut self, from: StreamRef, length: usize) {
         let Some((transport, http2)) = http2_mut(&mut self.connections, from.token) else {
             return;
         };

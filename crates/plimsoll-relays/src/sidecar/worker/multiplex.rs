@@ -13,13 +13,13 @@ use plimsoll_protocols::interface::relayed::{
 use plimsoll_protocols::registry::RelayCodec;
 
 use super::super::access_log::AccessLogEntry;
-use super::super::add_to;
-use super::super::calls::UpstreamCall;
+use super::super::add_to_counter;
+use super::super::upstream_calls::UpstreamCall;
 
 use super::faults::FaultAction;
 use super::peer_errors::ConnectionPeer;
 use super::{
-    CONNECT_TIMEOUT, CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition,
+    CONNECT_TIMEOUT, CallFrame, HIGH_WATER_BYTES, RelayConnection, RelayRole, RequestDisposition,
     UpstreamChoice, Worker,
 };
 
@@ -68,7 +68,7 @@ impl Worker {
                         continue;
                     }
                     if from == FrameSender::Client && broken.origin == FaultOrigin::Peer {
-                        self.count_malformed(connection, now);
+                        self.count_malformed_frame(connection, now);
                     }
                     self.report_frame_error(
                         connection.route,
@@ -86,13 +86,13 @@ impl Worker {
         let counters = self.counters(connection.route);
         match from {
             FrameSender::Client => {
-                add_to(&counters.bytes_down, at as u64);
-                connection.is_paused = connection.is_full();
+                add_to_counter(&counters.bytes_down, at as u64);
+                connection.is_paused = connection.has_full_buffers();
             }
             FrameSender::Server => {
-                add_to(&counters.bytes_up, at as u64);
+                add_to_counter(&counters.bytes_up, at as u64);
                 connection.reply_bytes += connection.transport.out.len() - before;
-                connection.is_paused = connection.reply_bytes > HIGH_WATER;
+                connection.is_paused = connection.reply_bytes > HIGH_WATER_BYTES;
             }
         }
         fine
@@ -145,9 +145,9 @@ impl Worker {
                     Some(call) => {
                         self.on_call_answered(route, connection.endpoint);
                         self.counters(route).in_flight.dec();
-                        self.refuse_to_client(route, &call, connection.endpoint, why);
+                        self.send_rejection(route, &call, connection.endpoint, why);
                     }
-                    None => add_to(&self.counters(route).stray, 1),
+                    None => add_to_counter(&self.counters(route).stray, 1),
                 }
                 true
             }
@@ -157,7 +157,9 @@ impl Worker {
             connection.skip = seen.length;
             let peer = ConnectionPeer::from_connection(connection);
             match why {
-                RejectReason::FrameTooLarge => self.report_too_long(route, peer, &broken.why, now),
+                RejectReason::FrameTooLarge => {
+                    self.report_too_long_frame(route, peer, &broken.why, now)
+                }
                 _ => self.report_frame_error(route, peer, broken, now),
             }
         }
@@ -174,7 +176,7 @@ impl Worker {
         let seen = frame.info;
         match seen.kind {
             RelayFrameKind::Heartbeat => {
-                codec.heartbeat_ack(seen.id, seen.flavor, &mut from.transport.out)?;
+                codec.write_heartbeat_ack(seen.id, seen.flavor, &mut from.transport.out)?;
                 return Ok(RequestDisposition::Done);
             }
             RelayFrameKind::Request { .. } | RelayFrameKind::Oneway => {}
@@ -182,7 +184,7 @@ impl Worker {
             | RelayFrameKind::HeartbeatAck
             | RelayFrameKind::GoAway
             | RelayFrameKind::Other => {
-                add_to(&self.counters(from.route).stray, 1);
+                add_to_counter(&self.counters(from.route).stray, 1);
                 return Ok(RequestDisposition::Done);
             }
         }
@@ -220,8 +222,8 @@ impl Worker {
         };
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].setup.route.timeout());
-        let layout = codec.layout(seen.flavor);
-        let found = match self.find_reserved(from, layout, now) {
+        let layout = codec.layout_index(seen.flavor);
+        let found = match self.find_reserved_upstream(from, layout, now) {
             Some(found) => found,
             None => self.find_upstream(route, layout, now),
         };
@@ -251,7 +253,7 @@ impl Worker {
                     } else {
                         (&counters.oneway, RequestDisposition::Done)
                     };
-                    add_to(counter, 1);
+                    add_to_counter(counter, 1);
                     return Ok(taken);
                 }
                 RejectReason::Busy
@@ -279,7 +281,7 @@ impl Worker {
         if self.has_access_log() {
             let answer = &from.transport.out[before..];
             let line = AccessLogEntry {
-                client: from.client(),
+                client: from.client_address(),
                 call: Some(seen.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar: true,
@@ -287,7 +289,7 @@ impl Worker {
                 bytes_down: answer.len() as u64,
                 ..AccessLogEntry::default()
             };
-            self.log(route, None, now, line);
+            self.write_access_log(route, None, now, line);
         }
         Ok(RequestDisposition::Done)
     }
@@ -358,14 +360,15 @@ impl Worker {
                     self.on_call_answered(up.route, up.endpoint);
                     self.counters(up.route).in_flight.dec();
                     self.record_answered_call(up.route, call.began, status, now);
-                    self.note_answered(call.client, now);
-                    let delivered = self.deliver(up.route, &call, up.endpoint, false, |out| {
-                        codec.renumber(bytes, seen.flavor, call.id, out)
-                    });
+                    self.record_client_answer(call.client, now);
+                    let delivered =
+                        self.deliver_answer(up.route, &call, up.endpoint, false, |out| {
+                            codec.renumber(bytes, seen.flavor, call.id, out)
+                        });
                     if delivered.is_err() {
                         // The call is answered here, so that it does not wait until it times out.
-                        add_to(&self.counters(up.route).cut, 1);
-                        self.refuse_to_client(
+                        add_to_counter(&self.counters(up.route).cut, 1);
+                        self.send_rejection(
                             up.route,
                             &call,
                             up.endpoint,
@@ -375,7 +378,7 @@ impl Worker {
                     delivered?;
                 }
                 // The answer is late or a duplicate.
-                None => add_to(&self.counters(up.route).stray, 1),
+                None => add_to_counter(&self.counters(up.route).stray, 1),
             },
             RelayFrameKind::GoAway => {
                 // New calls use another connection; those in flight finish on this one.
@@ -383,7 +386,7 @@ impl Worker {
                 up.end_reservation(&mut self.routes);
             }
             RelayFrameKind::Heartbeat => {
-                codec.heartbeat_ack(seen.id, seen.flavor, &mut up.transport.out)?
+                codec.write_heartbeat_ack(seen.id, seen.flavor, &mut up.transport.out)?
             }
             RelayFrameKind::Request { .. } => {
                 codec.write_rejection(
@@ -399,7 +402,7 @@ impl Worker {
     }
 
     /// Passes an answer on to the call's client, if it is still connected.
-    fn deliver(
+    fn deliver_answer(
         &mut self,
         route: usize,
         call: &UpstreamCall,
@@ -410,7 +413,7 @@ impl Worker {
         let codec = self.routes[route].setup.codec.as_ref();
         let codec = codec.filter(|_| self.has_access_log()).cloned();
         let Some(client) = self.connection_mut(call.client) else {
-            add_to(&self.counters(route).stray, 1);
+            add_to_counter(&self.counters(route).stray, 1);
             return Ok(());
         };
         let before = client.transport.out.len();
@@ -419,11 +422,11 @@ impl Worker {
             *in_flight = in_flight.saturating_sub(1);
         }
         // Stop reading requests from a client that does not read its answers.
-        client.is_paused |= client.transport.unsent() > HIGH_WATER;
+        client.is_paused |= client.transport.unsent_bytes() > HIGH_WATER_BYTES;
         let line = codec.map(|codec| {
             let answer = &client.transport.out[before..];
             AccessLogEntry {
-                client: client.client(),
+                client: client.client_address(),
                 call: Some(call.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar,
@@ -433,14 +436,14 @@ impl Worker {
             }
         });
         if let Some(line) = line {
-            self.log(route, endpoint, call.began, line);
+            self.write_access_log(route, endpoint, call.began, line);
         }
         self.mark_dirty(call.client);
-        add_to(&self.counters(route).answers, 1);
+        add_to_counter(&self.counters(route).answers, 1);
         Ok(())
     }
 
-    fn refuse_to_client(
+    fn send_rejection(
         &mut self,
         route: usize,
         call: &UpstreamCall,
@@ -450,7 +453,7 @@ impl Worker {
         let Some(codec) = self.routes[route].setup.codec.clone() else {
             return;
         };
-        let refused = self.deliver(route, call, endpoint, true, |out| {
+        let refused = self.deliver_answer(route, call, endpoint, true, |out| {
             codec.write_rejection(call.id, call.flavor, why, out)
         });
         if let Err(broken) = refused {
@@ -472,7 +475,7 @@ impl Worker {
     }
 
     /// Refuses calls that their upstream will not answer.
-    pub(super) fn refuse_all(
+    pub(super) fn refuse_calls(
         &mut self,
         route: usize,
         endpoint: usize,
@@ -483,7 +486,7 @@ impl Worker {
         counters.in_flight.dec_by(calls.len() as i64);
         counters.count_rejections(why, calls.len() as u64);
         for call in calls {
-            self.refuse_to_client(route, call, Some(endpoint), why);
+            self.send_rejection(route, call, Some(endpoint), why);
         }
     }
 
@@ -509,7 +512,8 @@ impl Worker {
         let due = calls.remove_if(|call| call.deadline <= now);
         let state = &self.routes[route];
         let idle_since = connection.last_active + state.setup.route.heartbeat();
-        let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
+        let is_busy =
+            !calls.is_empty() || !due.is_empty() || connection.transport.unsent_bytes() > 0;
         let mut keep = is_busy || state.endpoints[endpoint].slots.contains(&Some(token));
         // A request may be waiting for a connection that is being opened.
         keep |= connection.is_connecting || connection.transport.is_handshaking();
@@ -524,7 +528,7 @@ impl Worker {
             }
             (None, Some(codec)) if now >= idle_since && !connection.is_connecting => {
                 connection.last_active = now;
-                match codec.heartbeat(*layout, HEARTBEAT_ID, &mut connection.transport.out) {
+                match codec.write_heartbeat(*layout, HEARTBEAT_ID, &mut connection.transport.out) {
                     Ok(true) => {
                         *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_TIMEOUT_NS)));
                         self.mark_dirty(token);
@@ -539,7 +543,7 @@ impl Worker {
             }
             _ => {}
         }
-        self.refuse_all(route, endpoint, &due, RejectReason::Timeout);
+        self.refuse_calls(route, endpoint, &due, RejectReason::Timeout);
         if !due.is_empty() {
             self.on_failed_calls(route, endpoint, due.len(), now);
         }

@@ -9,7 +9,7 @@ use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::{FaultOrigin, FrameError};
 use plimsoll_serving::proxy_header::ProxyHeaderError;
 
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::{RelayConnection, Worker};
 
 /// Minimum time between two lines about one kind of error on one route.
@@ -72,7 +72,7 @@ impl ConnectionPeer {
     pub(super) fn from_connection(connection: &RelayConnection) -> ConnectionPeer {
         ConnectionPeer {
             is_upstream: connection.endpoint.is_some(),
-            address: connection.client(),
+            address: connection.client_address(),
         }
     }
 }
@@ -116,7 +116,7 @@ impl Worker {
         now: Time,
     ) {
         if why.reason().is_some() {
-            add_to(&self.counters(route).malformed, 1);
+            add_to_counter(&self.counters(route).malformed, 1);
             let what = format_args!("refused the {peer}: {why}");
             self.warn(route, PeerError::Refusal, what, now);
         }
@@ -132,8 +132,8 @@ impl Worker {
     ) {
         let why = &broken.why;
         match broken.origin {
-            FaultOrigin::Peer => return self.report_malformed(route, peer, why, now),
-            FaultOrigin::Codec => add_to(&self.counters(route).codec_faults, 1),
+            FaultOrigin::Peer => return self.report_wrong_protocol(route, peer, why, now),
+            FaultOrigin::Codec => add_to_counter(&self.counters(route).codec_faults, 1),
             FaultOrigin::Protocol => {}
         }
         let file = self.routes[route]
@@ -148,39 +148,44 @@ impl Worker {
     }
 
     /// Logs a frame that exceeds the route's `max_frame`.
-    pub(super) fn report_too_long(
+    pub(super) fn report_too_long_frame(
         &mut self,
         route: usize,
         peer: ConnectionPeer,
         why: &dyn fmt::Display,
         now: Time,
     ) {
-        add_to(&self.counters(route).too_long, 1);
+        add_to_counter(&self.counters(route).too_long, 1);
         let what = format_args!("dropped a frame from {peer}: {why}");
         self.warn(route, PeerError::TooLong, what, now);
     }
 
     /// Logs a connection that does not carry the route's protocol.
-    fn report_malformed(
+    fn report_wrong_protocol(
         &mut self,
         route: usize,
         peer: ConnectionPeer,
         why: &dyn fmt::Display,
         now: Time,
     ) {
-        add_to(&self.counters(route).malformed, 1);
+        add_to_counter(&self.counters(route).malformed, 1);
         let what = format_args!("malformed data from {peer}: {why}");
         self.warn(route, PeerError::WrongProtocol, what, now);
     }
 
-    /// Calls [`Worker::report_malformed`] for a connection in the table.
-    pub(super) fn report_malformed_on(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
+    /// Calls [`Worker::report_wrong_protocol`] for a connection in the table.
+    pub(super) fn report_wrong_protocol_on(
+        &mut self,
+        token: u64,
+        why: &dyn fmt::Display,
+        now: Time,
+    ) {
         if let Some(connection) = self.connection_mut(token) {
             let (route, peer) = (
                 connection.route,
                 ConnectionPeer::from_connection(connection),
             );
-            self.report_malformed(route, peer, why, now);
+            self.report_wrong_protocol(route, peer, why, now);
         }
     }
 }

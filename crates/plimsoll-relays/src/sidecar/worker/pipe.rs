@@ -2,13 +2,13 @@
 
 use plimsoll_model::Time;
 
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::super::transport::ReadResult;
-use super::{HIGH_WATER, RelayConnection, RelayRole, Worker};
+use super::{HIGH_WATER_BYTES, RelayConnection, RelayRole, Worker};
 
 impl Worker {
     /// Connects a client to a new upstream connection that no other client uses.
-    pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
+    pub(super) fn connect_pipe(&mut self, down: u64, route: usize, now: Time) {
         let mut up = None;
         // An upstream that fails at once is skipped for a while, so the loop ends.
         while up.is_none()
@@ -21,7 +21,7 @@ impl Worker {
                 connection.role = RelayRole::Pipe { peer: up };
             }
             _ => {
-                let why = self.why_unconnected(route, now);
+                let why = self.no_connection_reason(route, now);
                 self.counters(route).count_rejections(why, 1);
                 self.close(down, now);
             }
@@ -43,7 +43,7 @@ impl Worker {
             Some(_) => &counters.bytes_up,
         };
         let came = connection.transport.input.len() as u64;
-        add_to(counter, came);
+        add_to_counter(counter, came);
         let ended = got == ReadResult::End;
         let Some(other) = self.connection_mut(peer) else {
             return false;
@@ -66,7 +66,7 @@ impl Worker {
             other.ends_after_output = true;
             connection.peer_ended = true;
         }
-        connection.is_paused = other.transport.unsent() > HIGH_WATER;
+        connection.is_paused = other.transport.unsent_bytes() > HIGH_WATER_BYTES;
         self.mark_dirty(peer);
         true
     }

@@ -13,14 +13,14 @@ use plimsoll_model::Time;
 use super::super::metrics::StatusCounters;
 use super::super::setup::{RouteSetup, WorkerSetup};
 use super::peer_errors::PeerErrorLog;
-use super::upstream::Endpoint;
-use super::{LISTENER_BIT, RelayRole, Worker};
+use super::upstream::EndpointState;
+use super::{LISTENER_TOKEN_BIT, RelayRole, Worker};
 
 pub(super) struct RouteState {
     pub(super) setup: RouteSetup,
-    /// The version of the upstreams that this worker knows; 0 if none.
-    pub(super) upstreams_version: u64,
-    pub(super) endpoints: Vec<Endpoint>,
+    /// The revision of the resolved upstream addresses that this worker has applied; 0 if none.
+    pub(super) upstreams_revision: u64,
+    pub(super) endpoints: Vec<EndpointState>,
     /// Index of the next endpoint in rotation, for connections that are not shared.
     pub(super) next_endpoint: usize,
     /// Bit set of the frame layouts in which calls arrived since the last tick.
@@ -50,7 +50,7 @@ impl RouteState {
     fn new(setup: RouteSetup) -> RouteState {
         RouteState {
             setup,
-            upstreams_version: 0,
+            upstreams_revision: 0,
             endpoints: Vec::new(),
             next_endpoint: 0,
             called_layouts: 0,
@@ -72,7 +72,7 @@ impl RouteState {
             setup.listener = self.setup.listener.take();
         }
         if !Arc::ptr_eq(&self.setup.upstreams, &setup.upstreams) {
-            self.upstreams_version = 0;
+            self.upstreams_revision = 0;
         }
         self.setup = setup;
         if is_otherwise {
@@ -91,7 +91,7 @@ impl RouteState {
 }
 
 impl Worker {
-    pub(super) fn read_mail(&mut self, now: Time) {
+    pub(super) fn read_mailbox(&mut self, now: Time) {
         while let Ok(setup) = self.mailbox.1.try_recv() {
             if let Err(e) = self.apply_setup(setup, now) {
                 tracing::error!("watching a listening socket: {e}; retrying");
@@ -124,14 +124,14 @@ impl Worker {
                     self.routes[place].apply_change(route);
                     place
                 }
-                None => self.add(RouteState::new(route)),
+                None => self.add_route(RouteState::new(route)),
             };
             if is_new && let Some(listener) = &self.routes[place].setup.listener {
                 let interest = Interest::State {
                     reads: self.watches_listeners,
                     writes: false,
                 };
-                let token = SocketToken(LISTENER_BIT | place as u64);
+                let token = SocketToken(LISTENER_TOKEN_BIT | place as u64);
                 let added = self.poller.add(&listener.socket, token, interest);
                 watched = watched.and(added);
             }
@@ -144,7 +144,7 @@ impl Worker {
         watched
     }
 
-    fn add(&mut self, state: RouteState) -> usize {
+    fn add_route(&mut self, state: RouteState) -> usize {
         let mut routes = self.routes.iter();
         match routes.position(|old| old.lifecycle == RouteLifecycle::Removed) {
             Some(place) => {

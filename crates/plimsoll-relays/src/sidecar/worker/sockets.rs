@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plimsoll_engine::tls::validity;
+use plimsoll_engine::tls::certificate_expiry;
 use plimsoll_engine::transport::poller::{Interest, SocketReady, SocketToken};
 use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::RelayMode;
@@ -10,29 +10,29 @@ use plimsoll_serving::proxy_header::{ProxyHeaderError, ProxyHeaderReader};
 use plimsoll_serving::unix;
 use plimsoll_wire::http2::EitherRole;
 
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::super::transport::{ReadResult, Transport, tls_error};
 use super::http2::Http2State;
 use super::peer_errors::{ConnectionPeer, PeerError};
-use super::{LISTENER_BIT, LOW_WATER, RelayConnection, RelayRole, Worker};
+use super::{LISTENER_TOKEN_BIT, LOW_WATER_BYTES, RelayConnection, RelayRole, Worker};
 
 const MAX_ACCEPTS_PER_EVENT: usize = 64;
 
 impl Worker {
-    pub(super) fn serve(&mut self, event: SocketReady, now: Time) {
+    pub(super) fn dispatch_event(&mut self, event: SocketReady, now: Time) {
         let SocketToken(token) = event.token;
-        if token & LISTENER_BIT != 0 {
-            self.accept((token & !LISTENER_BIT) as usize, now);
+        if token & LISTENER_TOKEN_BIT != 0 {
+            self.accept((token & !LISTENER_TOKEN_BIT) as usize, now);
             return;
         }
-        self.with_checked_out(token, now, |worker, connection| {
-            worker.handle_event(connection, event, now)
+        self.with_checked_out_connection(token, now, |worker, connection| {
+            worker.handle_connection_event(connection, event, now)
         });
     }
 
     /// Calls `serve` on a connection that is out of the table meanwhile, so that `serve` can use other connections.
     /// Closes the connection if `serve` returns `false`.
-    pub(super) fn with_checked_out(
+    pub(super) fn with_checked_out_connection(
         &mut self,
         token: u64,
         now: Time,
@@ -55,7 +55,7 @@ impl Worker {
     }
 
     /// Handles an event of a connection; returns `false` if it must be closed.
-    fn handle_event(
+    fn handle_connection_event(
         &mut self,
         connection: &mut RelayConnection,
         event: SocketReady,
@@ -133,7 +133,7 @@ impl Worker {
         };
         match opening.read(&connection.transport.socket) {
             Ok(client) => {
-                if opening.is_awaited() {
+                if opening.requires_header() {
                     connection.client = client.0;
                     self.identified.push(connection.token);
                 }
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// Begins to relay connections whose client has just become known.
-    pub(super) fn begin_identified(&mut self, now: Time) {
+    pub(super) fn begin_identified_connections(&mut self, now: Time) {
         for token in std::mem::take(&mut self.identified) {
             if let Some(connection) = self.connection_mut(token) {
                 let route = connection.route;
@@ -165,12 +165,12 @@ impl Worker {
 
     fn start_relaying(&mut self, token: u64, route: usize, now: Time) {
         match self.routes[route].setup.route.protocol.mode {
-            RelayMode::Frames { .. } => self.admit(token, now),
+            RelayMode::Frames { .. } => self.apply_abuse_record(token, now),
             RelayMode::Streams { .. } => {
-                self.admit(token, now);
+                self.apply_abuse_record(token, now);
                 self.send_preface(token);
             }
-            RelayMode::Bytes => self.join_upstream(token, route, now),
+            RelayMode::Bytes => self.connect_pipe_with_fault(token, route, now),
         }
     }
 
@@ -189,7 +189,7 @@ impl Worker {
             tracing::debug!("a connection of route {name}: {error}");
             return;
         }
-        add_to(&state.setup.counters.handshakes_failed, 1);
+        add_to_counter(&state.setup.counters.handshakes_failed, 1);
         let Some(more) = state.peer_errors.count_error(PeerError::Handshake, now) else {
             return;
         };
@@ -199,7 +199,7 @@ impl Worker {
         };
         let why = match (tls, identity) {
             (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => {
-                match identity.certificate() {
+                match identity.certificate_path() {
                     Some(file) => {
                         format!(
                             "it sent the alert {alert:?} (our certificate: {})",
@@ -210,7 +210,7 @@ impl Worker {
                 }
             }
             (Some(tls), Some(identity)) => identity.describe_error(tls),
-            (Some(tls), None) => validity::describe_tls_error(tls),
+            (Some(tls), None) => certificate_expiry::describe_tls_error(tls),
             (None, _) => error.to_string(),
         };
         let peer = ConnectionPeer::from_connection(connection);
@@ -238,7 +238,7 @@ impl Worker {
                 .setup
                 .listen_tls
                 .as_ref()
-                .map(|identity| identity.connection(""))
+                .map(|identity| identity.new_connection(""))
                 .transpose();
             let Ok(tls) = tls else {
                 continue;
@@ -255,11 +255,11 @@ impl Worker {
             let Ok(token) = self.add_connection(transport, route, None, role, now) else {
                 continue;
             };
-            add_to(&self.counters(route).accepted, 1);
+            add_to_counter(&self.counters(route).accepted, 1);
             self.counters(route).open.inc();
             let is_awaited = opening
                 .as_deref()
-                .is_some_and(ProxyHeaderReader::is_awaited);
+                .is_some_and(ProxyHeaderReader::requires_header);
             if let Some(connection) = self.connection_mut(token) {
                 (connection.proxy_header, connection.client) = (opening, peer.0);
             }
@@ -280,7 +280,7 @@ impl Worker {
             let Some(listener) = &state.setup.listener else {
                 continue;
             };
-            let (token, writes) = (SocketToken(LISTENER_BIT | place as u64), false);
+            let (token, writes) = (SocketToken(LISTENER_TOKEN_BIT | place as u64), false);
             let interest = Interest::State { reads, writes };
             let watched = match self.poller.change(&listener.socket, token, interest) {
                 // The system refused to watch the listener when its route was added.
@@ -296,7 +296,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn flush_dirty(&mut self, now: Time) {
+    pub(super) fn flush_dirty_connections(&mut self, now: Time) {
         // Closing a connection may mark other connections.
         while !self.dirty.is_empty() {
             for token in std::mem::take(&mut self.dirty) {
@@ -325,22 +325,23 @@ impl Worker {
             self.close(token, now);
             return;
         }
-        connection.ends_after_output |= connection.is_answered();
-        let is_sent = !connection.transport.wants_write() && connection.transport.unsent() == 0;
+        connection.ends_after_output |= connection.has_all_answers();
+        let is_sent =
+            !connection.transport.wants_write() && connection.transport.unsent_bytes() == 0;
         if connection.ends_after_output && !connection.end_sent && is_sent {
-            connection.transport.finish();
+            connection.transport.finish_sending();
             connection.end_sent = true;
         }
         if connection.end_sent && connection.peer_ended {
             self.close(token, now);
             return;
         }
-        let unsent = connection.transport.unsent();
+        let unsent = connection.transport.unsent_bytes();
         connection.reply_bytes = connection.reply_bytes.min(unsent);
-        let below = unsent < LOW_WATER;
+        let below = unsent < LOW_WATER_BYTES;
         let owes_little = match connection.endpoint {
-            Some(_) => connection.reply_bytes < LOW_WATER,
-            None => below && connection.delayed < LOW_WATER,
+            Some(_) => connection.reply_bytes < LOW_WATER_BYTES,
+            None => below && connection.delayed < LOW_WATER_BYTES,
         };
         let peer = match connection.role {
             RelayRole::Pipe { peer } if below => Some(peer),
@@ -355,16 +356,16 @@ impl Worker {
         {
             source.is_paused = false;
             let source = source.token;
-            self.watch(source);
+            self.update_interest(source);
         }
         if choked && below {
-            self.send_blocked(token, now);
+            self.send_blocked_data(token, now);
         }
-        self.watch(token);
+        self.update_interest(token);
     }
 
     /// Registers the events of a connection that matter now with epoll.
-    pub(super) fn watch(&mut self, token: u64) {
+    pub(super) fn update_interest(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
@@ -407,7 +408,7 @@ mod tests {
         let woken = (worker.poller).wait(Some(Duration::ZERO), &mut events);
         let now = worker.shared.clock.now();
         for event in events.sockets() {
-            worker.serve(event, now);
+            worker.dispatch_event(event, now);
         }
         woken.unwrap()
     }
@@ -415,12 +416,12 @@ mod tests {
     #[test]
     fn failing_listener_wakes_once_per_tick() {
         let route = "[[route]]\nname = \"r\"\nprotocol = \"tcp\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
-        let config = SidecarConfig::read(route).unwrap();
+        let config = SidecarConfig::parse(route).unwrap();
         let metrics = Arc::new(SidecarMetrics::new());
         let watchdog = Watchdog::default();
         let (mut setups, routes) = prepare(&config, &[], &metrics, &watchdog, None).unwrap();
         let mut setup = setups.remove(0);
-        let address = routes[0].address.tcp().unwrap();
+        let address = routes[0].address.tcp_address().unwrap();
         // Readable forever, but accepting fails, as in a process without free descriptors.
         let listener = setup.routes[0].listener.as_mut().unwrap();
         let client = TcpStream::connect(address).unwrap();
@@ -447,7 +448,7 @@ mod tests {
             assert!(run_iteration(&mut worker), "it has tried again");
         }
         // Descriptors are available again.
-        let token = SocketToken(LISTENER_BIT);
+        let token = SocketToken(LISTENER_TOKEN_BIT);
         let interest = Interest::State {
             reads: false,
             writes: false,

@@ -16,7 +16,7 @@ fn worker_before(upstream: SocketAddr) -> (Worker, SocketAddr) {
     let config = format!(
         "[[route]]\nname = \"r\"\nprotocol = \"grpc\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n"
     );
-    let config = SidecarConfig::read(&config).unwrap();
+    let config = SidecarConfig::parse(&config).unwrap();
     let metrics = Arc::new(SidecarMetrics::new());
     let watchdog = Watchdog::default();
     let (mut setups, routes) = prepare(&config, &[], &metrics, &watchdog, None).unwrap();
@@ -26,8 +26,8 @@ fn worker_before(upstream: SocketAddr) -> (Worker, SocketAddr) {
         clock: Clock::new(),
     };
     let mut worker = Worker::new(setups.remove(0), shared).unwrap();
-    worker.read_mail(worker.shared.clock.now());
-    (worker, routes[0].address.tcp().unwrap())
+    worker.read_mailbox(worker.shared.clock.now());
+    (worker, routes[0].address.tcp_address().unwrap())
 }
 
 impl Worker {
@@ -39,7 +39,7 @@ impl Worker {
             self.poller.wait(wait, &mut events).unwrap();
             let now = self.shared.clock.now();
             for event in events.sockets() {
-                self.serve(event, now);
+                self.dispatch_event(event, now);
             }
         }
     }
@@ -47,7 +47,7 @@ impl Worker {
     /// Handles socket events and writes until the condition holds.
     fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
         self.read_until(|worker| {
-            worker.flush_dirty(worker.shared.clock.now());
+            worker.flush_dirty_connections(worker.shared.clock.now());
             is_so()
         });
     }

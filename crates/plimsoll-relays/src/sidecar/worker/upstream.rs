@@ -9,10 +9,10 @@ use plimsoll_engine::transport::address::LocalResourceError;
 use plimsoll_model::Time;
 use plimsoll_protocols::interface::relayed::RejectReason;
 
-use super::super::add_to;
+use super::super::add_to_counter;
 use super::super::metrics::UpstreamCounters;
-use super::super::names::ResolvedUpstream;
 use super::super::transport::Transport;
+use super::super::upstream_names::ResolvedUpstream;
 use super::peer_errors::PeerError;
 use super::{RelayRole, Worker};
 
@@ -23,7 +23,7 @@ const MAX_REMEMBERED_UPSTREAMS: usize = 256;
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One of a route's upstreams, and when it may be tried again.
-pub(super) struct Endpoint {
+pub(super) struct EndpointState {
     upstream: ResolvedUpstream,
     pub(super) counters: UpstreamCounters,
     /// The connections that take new calls: all slots of the first layout of frames, then those of the next.
@@ -35,11 +35,11 @@ pub(super) struct Endpoint {
     /// Number of consecutive calls that failed.
     failed_calls: u32,
     /// The local resource that was exhausted when a connection was last opened, if any.
-    missing_resource: Option<LocalResourceError>,
+    exhausted_resource: Option<LocalResourceError>,
     retry_at: Time,
 }
 
-impl Endpoint {
+impl EndpointState {
     pub(super) fn address(&self) -> &Address {
         &self.upstream.address
     }
@@ -61,8 +61,8 @@ impl Worker {
     pub(super) fn apply_lookups(&mut self) {
         for route in 0..self.routes.len() {
             let state = &mut self.routes[route];
-            let version = state.setup.upstreams.version();
-            if std::mem::replace(&mut state.upstreams_version, version) == version {
+            let version = state.setup.upstreams.revision();
+            if std::mem::replace(&mut state.upstreams_revision, version) == version {
                 continue;
             }
             let places = state.setup.upstreams.addresses();
@@ -82,14 +82,14 @@ impl Worker {
                 }
                 let address = place.address.to_string();
                 let metrics = &self.shared.metrics;
-                let endpoint = Endpoint {
-                    counters: metrics.upstream(&state.setup.route.name, &address),
+                let endpoint = EndpointState {
+                    counters: metrics.upstream_counters(&state.setup.route.name, &address),
                     upstream: place,
                     slots: vec![None; slots],
                     is_gone: false,
                     failures: 0,
                     failed_calls: 0,
-                    missing_resource: None,
+                    exhausted_resource: None,
                     retry_at: Time::ZERO,
                 };
                 // Connections and calls refer to upstreams by index, so an index is only reused if the list is full.
@@ -101,7 +101,7 @@ impl Worker {
                 match reused {
                     Some(old) => {
                         let address = old.upstream.address.to_string();
-                        metrics.forget_upstream(&state.setup.route.name, &address);
+                        metrics.remove_upstream(&state.setup.route.name, &address);
                         *old = endpoint;
                     }
                     None => endpoints.push(endpoint),
@@ -133,7 +133,7 @@ impl Worker {
             state.setup.route.eject_for(),
         );
         let failed = &mut state.endpoints[endpoint];
-        add_to(&failed.counters.failed, calls as u64);
+        add_to_counter(&failed.counters.failed, calls as u64);
         failed.failed_calls = failed.failed_calls.saturating_add(calls as u32);
         if failed.failed_calls < after || !failed.is_usable(now) {
             return;
@@ -148,13 +148,13 @@ impl Worker {
         }
         let failed = &mut state.endpoints[endpoint];
         failed.failed_calls = 0;
-        failed.missing_resource = None;
+        failed.exhausted_resource = None;
         failed.retry_at = now + pause;
         let name = &state.setup.route.name;
         tracing::warn!(
             "route {name}: {address} failed {after} calls in a row, ejected for {pause:?}"
         );
-        add_to(&self.counters(route).ejections, 1);
+        add_to_counter(&self.counters(route).ejections, 1);
         self.stop_new_calls(route, endpoint);
     }
 
@@ -169,7 +169,7 @@ impl Worker {
     pub(super) fn on_connected(&mut self, route: usize, number: usize) {
         self.routes[route].endpoints[number].failures = 0;
         let endpoint = &self.routes[route].endpoints[number];
-        add_to(&endpoint.counters.connects, 1);
+        add_to_counter(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
         // Only one of the workers logs the recovery.
         if endpoint.counters.down.set(0) == 1 {
@@ -187,15 +187,15 @@ impl Worker {
         problem: &str,
         now: Time,
     ) {
-        add_to(&self.counters(route).upstream_failures, 1);
+        add_to_counter(&self.counters(route).upstream_failures, 1);
         let state = &mut self.routes[route];
         let endpoint = &mut state.endpoints[endpoint];
-        add_to(&endpoint.counters.refused, 1);
+        add_to_counter(&endpoint.counters.refused, 1);
         if endpoint.counters.down.set(1) == 0 {
             let (name, address) = (&state.setup.route.name, endpoint.address());
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
         }
-        endpoint.missing_resource = None;
+        endpoint.exhausted_resource = None;
         endpoint.eject(now);
     }
 
@@ -212,12 +212,12 @@ impl Worker {
 
     /// Returns why the route has no connection. If an upstream failed only because this sidecar lacked a local
     /// resource, the reason is that resource.
-    pub(super) fn why_unconnected(&self, route: usize, now: Time) -> RejectReason {
+    pub(super) fn no_connection_reason(&self, route: usize, now: Time) -> RejectReason {
         let state = &self.routes[route];
         let endpoints = state.endpoints.iter();
         let mut there = endpoints.filter(|endpoint| !endpoint.is_gone && now < endpoint.retry_at);
-        let lack = there.find_map(|endpoint| endpoint.missing_resource);
-        match lack.or_else(|| state.setup.upstreams.missing_resource()) {
+        let lack = there.find_map(|endpoint| endpoint.exhausted_resource);
+        match lack.or_else(|| state.setup.upstreams.exhausted_resource()) {
             Some(lack) => RejectReason::LocalResource(lack),
             None => RejectReason::NoUpstream,
         }
@@ -235,12 +235,12 @@ impl Worker {
         let ResolvedUpstream { host, address } = state.endpoints[endpoint].upstream.clone();
         let begun = (|| -> io::Result<Transport> {
             let tls = match &state.setup.upstream_tls {
-                Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
+                Some(identity) => Some(identity.new_connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
             Ok(Transport::new(address.start_connect(None)?, tls))
         })();
-        add_to(&self.counters(route).upstream_connects, 1);
+        add_to_counter(&self.counters(route).upstream_connects, 1);
         let adopted = begun.and_then(|transport| {
             self.add_connection(transport, route, Some(endpoint), role(), now)
         });
@@ -248,11 +248,11 @@ impl Worker {
             .as_ref()
             .err()
             .and_then(LocalResourceError::from_io_error);
-        self.routes[route].endpoints[endpoint].missing_resource = lack;
+        self.routes[route].endpoints[endpoint].exhausted_resource = lack;
         match (adopted, lack) {
             (Ok(token), _) => Some(token),
             (Err(_), Some(lack)) => {
-                add_to(&self.counters(route).upstream_failures, 1);
+                add_to_counter(&self.counters(route).upstream_failures, 1);
                 self.routes[route].endpoints[endpoint].eject(now);
                 let what = format_args!("no connection to upstream {address}: {lack}");
                 self.warn(route, PeerError::LocalResource, what, now);

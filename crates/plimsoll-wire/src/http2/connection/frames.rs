@@ -5,7 +5,7 @@ use super::super::{
     SettingsPayload, StreamPayload, Violation, flags, kind, setting, write,
 };
 use super::{
-    ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, protocol_error,
+    ConnectionStage, ControlEvent, Http2Connection, StreamCloseCause, StreamWindows, protocol_error,
 };
 
 impl<P: EndpointRole> Http2Connection<P> {
@@ -25,7 +25,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         head: FrameHeader,
         payload: &'a [u8],
     ) -> Result<StreamPayload<'a>, Violation> {
-        self.check_order(head)?;
+        self.check_frame_order(head)?;
         let bytes = Http2Frame::parse_data(head, payload)?;
         // Flow control includes padding, and data for closed streams (RFC 9113 §6.9).
         self.receive_window.receive(0, head.length())?;
@@ -48,8 +48,8 @@ impl<P: EndpointRole> Http2Connection<P> {
         head: FrameHeader,
         payload: &'a [u8],
     ) -> Result<StreamPayload<'a>, Violation> {
-        self.check_order(head)?;
-        Ok(head.stream_payload(Http2Frame::parse_fragment(head, payload)?))
+        self.check_frame_order(head)?;
+        Ok(head.stream_payload(Http2Frame::parse_headers_fragment(head, payload)?))
     }
 
     /// Returns whether a header block on `stream` opens a new stream, and if so marks its id as used; only a client can
@@ -66,7 +66,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Processes a frame of any other type; appends answers that need no decision of the caller to `out`.
     ///
     /// # Errors
-    /// Returns an error if the frame violates a rule; [`Http2Connection::check_scope`] tells whether only a stream is
+    /// Returns an error if the frame violates a rule; [`Http2Connection::check_violation_scope`] tells whether only a stream is
     /// affected.
     #[inline(never)]
     pub fn process_control_frame<'a>(
@@ -76,7 +76,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         streams: &mut impl StreamWindows,
         out: &mut Vec<u8>,
     ) -> Result<ControlEvent<'a>, Violation> {
-        self.check_order(head)?;
+        self.check_frame_order(head)?;
         let stream = head.stream();
         match Http2Frame::parse(head, payload)? {
             Http2Frame::Headers { fragment, .. } => {
@@ -93,7 +93,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                     let why = "CONTINUATION after no HEADERS (RFC 9113, 6.10)";
                     return Err(protocol_error(why));
                 };
-                block.push(fragment, self.max_block())?;
+                block.push(fragment, self.max_header_block_bytes())?;
                 if end_headers {
                     return Ok(ControlEvent::Block(block));
                 }
@@ -113,7 +113,7 @@ impl<P: EndpointRole> Http2Connection<P> {
             Http2Frame::WindowUpdate { increment } if stream == 0 => {
                 let window = self.send_window + increment;
                 if window > MAX_WINDOW_BYTES {
-                    return Err(window_overflow(0));
+                    return Err(window_overflow_violation(0));
                 }
                 self.send_window = window;
                 return Ok(ControlEvent::WindowGrown);
@@ -122,7 +122,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                 self.check_not_idle(stream, "WINDOW_UPDATE")?;
                 if let Some(window) = streams.send_window(stream) {
                     let wider = window.checked_add_unsigned(increment);
-                    *window = wider.ok_or_else(|| window_overflow(stream))?;
+                    *window = wider.ok_or_else(|| window_overflow_violation(stream))?;
                     return Ok(ControlEvent::WindowGrown);
                 }
             }
@@ -177,7 +177,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                     let change = i64::from(value) - i64::from(self.initial_window);
                     for window in streams.send_windows() {
                         let moved = i32::try_from(i64::from(*window) + change);
-                        *window = moved.map_err(|_| window_overflow(0))?;
+                        *window = moved.map_err(|_| window_overflow_violation(0))?;
                     }
                     self.initial_window = value;
                 }
@@ -198,7 +198,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns the violation if it ends the connection.
     #[cold]
-    pub fn check_scope(&self, violation: Violation) -> Result<Violation, Violation> {
+    pub fn check_violation_scope(&self, violation: Violation) -> Result<Violation, Violation> {
         if violation.stream == 0 || self.is_idle(violation.stream) {
             Err(violation)
         } else {
@@ -215,7 +215,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         &self,
         stream: u32,
         what: &str,
-        closed: StreamClosure,
+        closed: StreamCloseCause,
     ) -> Result<(), Violation> {
         self.check_not_idle(stream, what)?;
         let after = |of: u32, frame: &str| {
@@ -229,11 +229,11 @@ impl<P: EndpointRole> Http2Connection<P> {
             self.last_accepted.is_some_and(|last| stream > last)
         };
         match closed {
-            StreamClosure::Reset => Ok(()),
-            StreamClosure::Forgotten if stream <= self.last_reset || left_out => Ok(()),
-            StreamClosure::ResetByPeer => after(stream, "RST_STREAM"),
-            StreamClosure::EndedByPeer => after(stream, "END_STREAM"),
-            StreamClosure::Ended | StreamClosure::Forgotten => after(0, "END_STREAM"),
+            StreamCloseCause::Reset => Ok(()),
+            StreamCloseCause::Forgotten if stream <= self.last_reset || left_out => Ok(()),
+            StreamCloseCause::ResetByPeer => after(stream, "RST_STREAM"),
+            StreamCloseCause::EndedByPeer => after(stream, "END_STREAM"),
+            StreamCloseCause::Ended | StreamCloseCause::Forgotten => after(0, "END_STREAM"),
         }
     }
 
@@ -253,7 +253,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     #[inline(always)]
-    fn check_order(&self, head: FrameHeader) -> Result<(), Violation> {
+    fn check_frame_order(&self, head: FrameHeader) -> Result<(), Violation> {
         if self.accepts_any_frame() {
             Ok(())
         } else {
@@ -283,7 +283,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
 /// Returns the violation for a window overflow (RFC 9113 §6.9.1 and §6.9.2).
 #[cold]
-fn window_overflow(stream: u32) -> Violation {
+fn window_overflow_violation(stream: u32) -> Violation {
     let why = "a window over 2147483647 bytes (RFC 9113, 6.9.1)";
     Violation::stream_error(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
 }

@@ -75,7 +75,7 @@ impl<P: EndpointRole> End<P> {
     fn error_of(&mut self, bytes: &[u8]) -> (ErrorCode, u32) {
         match self.receive(bytes) {
             Ok(seen) => panic!("no error: {seen:?}"),
-            Err(violation) => match self.http2.check_scope(violation) {
+            Err(violation) => match self.http2.check_violation_scope(violation) {
                 Ok(violation) => (violation.code, violation.stream),
                 Err(violation) => (violation.code, 0),
             },
@@ -153,16 +153,16 @@ fn split_frame_is_reassembled() {
     let ping = frame(kind::PING, 0, 0, b"pingpong");
     let mut http2 = Http2Connection::new(ClientRole, 0);
     for cut in 1..ping.len() {
-        http2.keep_partial(&ping[..cut], None);
+        http2.store_partial_frame(&ping[..cut], None);
         assert!(!http2.is_between_frames());
         let mut input = &ping[cut..];
-        let whole = http2.take_reassembled(&mut input).unwrap().unwrap();
+        let whole = http2.take_reassembled_frame(&mut input).unwrap().unwrap();
         assert_eq!((&whole[..], input), (&ping[..], &b""[..]));
-        http2.keep_partial(b"", Some(whole));
+        http2.store_partial_frame(b"", Some(whole));
         assert!(http2.is_between_frames());
     }
-    http2.keep_partial(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
-    let error = http2.take_reassembled(&mut &[0; 4][..]).unwrap_err();
+    http2.store_partial_frame(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
+    let error = http2.take_reassembled_frame(&mut &[0; 4][..]).unwrap_err();
     assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
 }
 
@@ -216,7 +216,7 @@ fn idle_stream_frame_is_connection_error() {
             assert_eq!(End::greeted(ServerRole).error_of(&bytes), PROTOCOL);
             assert_eq!(End::greeted(ClientRole).error_of(&bytes), PROTOCOL);
         }
-        for closed in [StreamClosure::Forgotten, StreamClosure::Reset] {
+        for closed in [StreamCloseCause::Forgotten, StreamCloseCause::Reset] {
             let http2 = End::greeted(ServerRole).http2;
             let error = http2.check_closed_stream(id, "DATA", closed).unwrap_err();
             assert_eq!((error.code, error.stream), PROTOCOL);
@@ -251,17 +251,17 @@ fn closed_stream_error_depends_on_closer() {
         checked.err().map(|error| (error.code, error.stream))
     };
     let closed = |stream| Some((ErrorCode::STREAM_CLOSED, stream));
-    assert_eq!(code(&http2, 3, StreamClosure::Reset), None);
-    assert_eq!(code(&http2, 3, StreamClosure::ResetByPeer), closed(3));
-    assert_eq!(code(&http2, 3, StreamClosure::EndedByPeer), closed(3));
-    assert_eq!(code(&http2, 3, StreamClosure::Ended), closed(0));
-    assert_eq!(code(&http2, 3, StreamClosure::Forgotten), closed(0));
+    assert_eq!(code(&http2, 3, StreamCloseCause::Reset), None);
+    assert_eq!(code(&http2, 3, StreamCloseCause::ResetByPeer), closed(3));
+    assert_eq!(code(&http2, 3, StreamCloseCause::EndedByPeer), closed(3));
+    assert_eq!(code(&http2, 3, StreamCloseCause::Ended), closed(0));
+    assert_eq!(code(&http2, 3, StreamCloseCause::Forgotten), closed(0));
     // Unrecorded streams may have been reset by this end.
     http2.reset_stream(3, ErrorCode::CANCEL, &mut out);
-    assert_eq!(code(&http2, 1, StreamClosure::Forgotten), None);
-    assert_eq!(code(&http2, 3, StreamClosure::Forgotten), None);
-    assert_eq!(code(&http2, 5, StreamClosure::Forgotten), closed(0));
-    assert_eq!(code(&http2, 3, StreamClosure::Ended), closed(0));
+    assert_eq!(code(&http2, 1, StreamCloseCause::Forgotten), None);
+    assert_eq!(code(&http2, 3, StreamCloseCause::Forgotten), None);
+    assert_eq!(code(&http2, 5, StreamCloseCause::Forgotten), closed(0));
+    assert_eq!(code(&http2, 3, StreamCloseCause::Ended), closed(0));
 }
 
 /// 5.1.1
@@ -278,17 +278,17 @@ fn stream_ids_only_ascend() {
     );
     client.skip_ids_below(MAX_STREAM_ID);
     assert_eq!(
-        (client.ids_left(), client.allocate_stream_id()),
+        (client.stream_ids_left(), client.allocate_stream_id()),
         (1, MAX_STREAM_ID)
     );
-    assert_eq!(client.ids_left(), 0);
+    assert_eq!(client.stream_ids_left(), 0);
 }
 
 /// 6.5 and 6.5.3
 #[test]
 fn settings_are_applied_and_acknowledged() {
     let mut end = End::greeted(ClientRole);
-    assert!(!end.http2.is_acknowledged());
+    assert!(!end.http2.are_settings_acknowledged());
     let several = [(3, 7), (1, 0), (1, 100), (0x99, 1)];
     let mut bytes = Vec::new();
     write::settings(&mut bytes, &several);
@@ -296,7 +296,7 @@ fn settings_are_applied_and_acknowledged() {
     assert_eq!(end.receive(&bytes).unwrap()[1], "Acknowledged");
     assert_eq!(end.out, frame(kind::SETTINGS, flags::ACK, 0, b""));
     assert_eq!(end.http2.max_streams(), 7);
-    assert!(end.http2.is_acknowledged());
+    assert!(end.http2.are_settings_acknowledged());
     assert_eq!(end.error_of(&setting(2, 1)), PROTOCOL);
     assert!(End::greeted(ServerRole).receive(&setting(2, 1)).is_ok());
     assert_eq!(End::greeted(ServerRole).error_of(&setting(2, 2)), PROTOCOL);
@@ -319,7 +319,7 @@ fn goaway_last_stream_only_decreases() {
     client.receive(&[goaway(3), goaway(3)].concat()).unwrap();
     assert_eq!(client.error_of(&goaway(5)), PROTOCOL);
     let late = |http2: &Http2Connection<ClientRole>, id| {
-        http2.check_closed_stream(id, "DATA", StreamClosure::Forgotten)
+        http2.check_closed_stream(id, "DATA", StreamCloseCause::Forgotten)
     };
     assert!(late(&client.http2, 5).is_ok() && late(&client.http2, 3).is_err());
 
@@ -337,7 +337,7 @@ fn goaway_last_stream_only_decreases() {
         .send_goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
     assert_eq!(server.out, goaway(5));
     let late = |http2: &Http2Connection<ServerRole>, id| {
-        http2.check_closed_stream(id, "DATA", StreamClosure::Forgotten)
+        http2.check_closed_stream(id, "DATA", StreamCloseCause::Forgotten)
     };
     assert!(late(&server.http2, 7).is_ok() && late(&server.http2, 5).is_err());
 }

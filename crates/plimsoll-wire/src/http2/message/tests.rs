@@ -206,15 +206,15 @@ fn response_and_trailer_fields_are_validated() {
 #[test]
 fn body_length_follows_method_and_status() {
     let post = check(&request(&[(b"content-length", b"7")]));
-    assert_eq!(post.request_length(), Some(7));
+    assert_eq!(post.request_body_length(), Some(7));
     let head = check(&with(b":method", b"HEAD"));
-    assert_eq!(head.request_length(), None);
+    assert_eq!(head.request_body_length(), None);
     let answer = |status| check(&vec![(b":status", status), (b"content-length", b"9")]);
-    assert_eq!(answer(b"200").response_length(&post), Some(9));
-    assert_eq!(answer(b"200").response_length(&head), Some(0));
-    assert_eq!(answer(b"304").response_length(&post), Some(0));
+    assert_eq!(answer(b"200").response_body_length(&post), Some(9));
+    assert_eq!(answer(b"200").response_body_length(&head), Some(0));
+    assert_eq!(answer(b"304").response_body_length(&post), Some(0));
     assert_eq!(
-        check(&vec![(b":status", b"200")]).response_length(&post),
+        check(&vec![(b":status", b"200")]).response_body_length(&post),
         None
     );
 }

@@ -28,7 +28,7 @@ fn every_synonym_names_flags_of_a_load_command() {
     );
     for (theirs, ours) in SYNONYMS {
         for ours in *ours {
-            let has = commands.iter().any(|command| has_all(command, ours));
+            let has = commands.iter().any(|command| has_all_flags(command, ours));
             assert!(has, "{theirs:?}: no command has {ours}");
         }
     }
@@ -45,7 +45,7 @@ fn suggestions_are_read_by_the_command() {
             } else {
                 format!("--{name}")
             };
-            let Some(ours) = counterpart(&command, &unknown, &[&unknown]) else {
+            let Some(ours) = find_counterpart(&command, &unknown, &[&unknown]) else {
                 continue;
             };
             let words = shell_words::split(&ours).expect("words of a shell");
@@ -73,7 +73,7 @@ fn said(line: &str) -> String {
         .clone()
         .try_get_matches_from(&words)
         .expect_err(line);
-    explain(error, &command, &words).render().to_string()
+    add_tip(error, &command, &words).render().to_string()
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn unknown_flags_are_explained_by_meaning() {
 
 #[test]
 fn flags_of_one_tool_are_answered_by_whole_lines() {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let text = said("plimsoll http -t2 -c20 -d1s http://a.test/");
     let text: Vec<&str> = text.split_whitespace().collect();
     let ours = "as a line of wrk it is: plimsoll http http://a.test/ --clients 20 --duration 1s";
@@ -158,12 +158,12 @@ fn answer(line: &str) -> String {
         crate::command_line::foreign_words::translate(words).unwrap_or_else(|_| panic!("{line}"));
     let command = commands::command();
     let failure = crate::command_line::single_dash::failure(&command, &words)
-        .or_else(|| crate::command_line::misread_flags::failure(&command, &words));
+        .or_else(|| crate::command_line::misread_flags::misread_flag_failure(&command, &words));
     let said = match failure {
         Some(failure) => format!("{failure:?}").replace('│', " "),
         None => {
             let error = command.clone().try_get_matches_from(&words);
-            let error = explain(error.expect_err(line), &command, &words);
+            let error = add_tip(error.expect_err(line), &command, &words);
             error.render().to_string()
         }
     };
@@ -173,7 +173,7 @@ fn answer(line: &str) -> String {
 /// Lines behind a command of ours, from `tests/foreign_answers.txt`: each has a part of its answer below, after `>`.
 #[test]
 fn typed_lines_are_answered_with_whole_lines() {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_answers.txt");
     let text = std::fs::read_to_string(file).expect(file);
     let mut lines = text

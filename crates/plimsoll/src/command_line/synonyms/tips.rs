@@ -7,35 +7,36 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use super::{
-    WITHOUT_COUNTERPART, counterpart, fitting, innermost, numbered_switch, values, whole_line,
+    FLAGS_WITHOUT_COUNTERPART, find_counterpart, find_switch_with_number,
+    first_fitting_counterpart, innermost_command, values, whole_line,
 };
-use crate::command_line::foreign_readings;
+use crate::command_line::possible_translations;
 
 /// Adds a tip to the error about a line that was written for another tool: the translation of the whole line, or
 /// Plimsoll's counterpart of an unknown flag. `command` is the command tree, `typed` the whole line.
-pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Error {
+pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Error {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let kind = error.kind();
-    let tip = if has_wrong_own_value(&error, &words) {
+    let tip = if is_own_flag_value_error(&error, &words) {
         None
-    } else if MISREAD_ERRORS.contains(&kind) {
-        foreign_readings::owned_tip(command, words.get(1..).unwrap_or_default())
+    } else if MISREAD_ERROR_KINDS.contains(&kind) {
+        possible_translations::foreign_line_tip(command, words.get(1..).unwrap_or_default())
     } else if kind == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
     {
-        unknown_tip(command, unknown, &words)
+        unknown_flag_tip(command, unknown, &words)
     } else {
         None
     };
     match tip {
-        Some(tip) => with_tip(error, innermost(command, &words), tip),
+        Some(tip) => with_tip(error, innermost_command(command, &words), tip),
         None => error,
     }
 }
 
 /// Returns whether the error is about an invalid value of a Plimsoll flag that was typed by its long name and whose
 /// possible values clap lists. Such an error needs no tip, because no other tool has such a flag.
-fn has_wrong_own_value(error: &Error, words: &[&str]) -> bool {
+fn is_own_flag_value_error(error: &Error, words: &[&str]) -> bool {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
         return false;
     };
@@ -49,7 +50,7 @@ fn has_wrong_own_value(error: &Error, words: &[&str]) -> bool {
 }
 
 /// Errors about a line of another tool whose flags have the same names as Plimsoll's, but take different values.
-const MISREAD_ERRORS: [ErrorKind; 4] = [
+const MISREAD_ERROR_KINDS: [ErrorKind; 4] = [
     ErrorKind::ValueValidation,
     ErrorKind::InvalidValue,
     ErrorKind::ArgumentConflict,
@@ -59,25 +60,27 @@ const MISREAD_ERRORS: [ErrorKind; 4] = [
 /// Returns the tip for a line with an unknown flag. If the line can be of only one tool, the tip is its translation
 /// from that tool; otherwise it is the line with its flags replaced by their counterparts, or the translation from each
 /// possible tool.
-fn unknown_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
-    let inner = innermost(command, words);
-    let readings = foreign_readings::readings(command, words.get(1..).unwrap_or_default());
-    let found = match counterpart(inner, unknown, words) {
+fn unknown_flag_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+    let inner = innermost_command(command, words);
+    let readings =
+        possible_translations::find_translations(command, words.get(1..).unwrap_or_default());
+    let found = match find_counterpart(inner, unknown, words) {
         Some(ours) => Some((unknown.to_owned(), ours)),
-        None => numbered_switch(inner, words),
+        None => find_switch_with_number(inner, words),
     };
     let bare = unknown.trim_start_matches('-');
-    let is_example = fitting(inner, bare, None).is_some_and(values::is_example);
+    let is_example =
+        first_fitting_counterpart(inner, bare, None).is_some_and(values::has_example_value);
     // For a line with a single flag, prefer the flag's counterpart: a translated line would also contain the tool's
     // defaults.
-    let is_single = foreign_readings::count_flags(words) < 2 && !is_example;
-    let reason = WITHOUT_COUNTERPART
+    let is_single = possible_translations::count_flags(words) < 2 && !is_example;
+    let reason = FLAGS_WITHOUT_COUNTERPART
         .iter()
         .find(|(names, _)| names.contains(&bare));
     if readings.len() == 1 && !(is_single && (found.is_some() || reason.is_some())) {
-        return foreign_readings::tip(&readings);
+        return possible_translations::translations_tip(&readings);
     }
-    let whole = whole_line::replaced(command, words);
+    let whole = whole_line::replace_flags(command, words);
     let whole = whole.map_or_else(String::new, |line| format!(": plimsoll {line}"));
     match (found, reason) {
         (Some((theirs, ours)), _) if !whole.is_empty() || is_single || readings.is_empty() => {
@@ -86,7 +89,7 @@ fn unknown_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<Strin
         (None, Some((_, reason))) => {
             Some(format!("`{unknown}` has no counterpart: {reason}{whole}"))
         }
-        _ => foreign_readings::tip(&readings),
+        _ => possible_translations::translations_tip(&readings),
     }
 }
 

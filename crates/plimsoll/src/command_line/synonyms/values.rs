@@ -18,7 +18,7 @@ const MEDIA_TYPES: [&str; 7] = [
 const FORMAT_NAMES: [&str; 5] = ["json", "csv", "html", "text", "/dev/null"];
 
 /// Returns the value of a flag in a command line: attached to the flag (`-n5`, `--n=5`), or in the next word.
-pub(super) fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
+pub(super) fn flag_value<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     let at = words.iter().position(|word| word.starts_with(flag))?;
     let attached = words[at][flag.len()..].trim_start_matches('=');
     if !attached.is_empty() {
@@ -35,18 +35,18 @@ pub(super) fn placeholder(text: &str) -> Option<&str> {
 }
 
 /// Returns whether a counterpart has an example value in place of a placeholder, such as `--warmup 5s`.
-pub(super) fn is_example(ours: &str) -> bool {
+pub(super) fn has_example_value(ours: &str) -> bool {
     let is_switch = ours.split(' ').all(|word| word.starts_with('-'));
     placeholder(ours).is_none() && !is_switch
 }
 
 /// Returns whether a counterpart's value is a secret, which must not be shown in messages.
-pub(super) fn is_secret(ours: &str) -> bool {
+pub(super) fn has_secret_value(ours: &str) -> bool {
     placeholder(ours) == Some("USER:PASSWORD")
 }
 
 /// Returns whether a value has the form that the placeholder in a counterpart requires; true if there is no value.
-pub(super) fn fits(ours: &str, value: Option<&str>) -> bool {
+pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
     let (Some(placeholder), Some(value)) = (placeholder(ours), value) else {
         return true;
     };
@@ -74,7 +74,7 @@ pub(crate) fn is_time(text: &str) -> bool {
 
 /// Replaces the placeholder in `text`, if there is one, by the value, quoted for a shell. Numbers without a unit get
 /// the unit that the placeholder implies.
-pub(super) fn fill_in(text: &str, value: Option<&str>) -> String {
+pub(super) fn fill_placeholder(text: &str, value: Option<&str>) -> String {
     let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
         return text.to_owned();
     };
@@ -119,9 +119,9 @@ mod tests {
             ("--out {DIR}", "out", "json"),
             ("-u {USER:PASSWORD}", "a:b", "10"),
         ] {
-            assert!(fits(ours, Some(fitting)), "{ours}: {fitting}");
-            assert!(!fits(ours, Some(other)), "{ours}: {other}");
-            assert!(fits(ours, None), "{ours}");
+            assert!(value_fits(ours, Some(fitting)), "{ours}: {fitting}");
+            assert!(!value_fits(ours, Some(other)), "{ours}: {other}");
+            assert!(value_fits(ours, None), "{ours}");
         }
     }
 }

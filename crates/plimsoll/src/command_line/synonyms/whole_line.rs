@@ -4,18 +4,18 @@ use std::ffi::OsString;
 
 use clap::Command;
 
-use super::{NUMBERED_SWITCHES, WITHOUT_COUNTERPART, fitting, values};
-use crate::command_line::foreign_lines::shell_quoted;
-use crate::command_line::foreign_readings::own_flag;
+use super::{FLAGS_WITHOUT_COUNTERPART, SWITCHES_WITH_NUMBER, first_fitting_counterpart, values};
+use crate::command_line::foreign_lines::quote_for_shell;
+use crate::command_line::possible_translations::find_plimsoll_flag;
 use crate::commands;
 
 /// The file to which users of other tools write output that they don't need.
-const NO_OUTPUT: &str = "/dev/null";
+const NULL_DEVICE: &str = "/dev/null";
 
 /// Returns the line, quoted for a shell, with each flag that its command does not have replaced by the flag's
 /// counterpart. Returns `None` if a flag has no counterpart, or if clap rejects the result. `words` begins with the
 /// program's name.
-pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
+pub(super) fn replace_flags(root: &Command, words: &[&str]) -> Option<String> {
     let (program, rest) = words.split_first()?;
     let (name, rest) = rest.split_first()?;
     let command = root.find_subcommand(name)?;
@@ -36,10 +36,10 @@ pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
         let value =
             attached.or(next.filter(|next| !next.starts_with('-') && !next.contains("://")));
         let is_count = value.is_some_and(|value| value.bytes().all(|b| b.is_ascii_digit()));
-        let numbered = NUMBERED_SWITCHES
+        let numbered = SWITCHES_WITH_NUMBER
             .iter()
             .find(|(switch, _)| *switch == word && is_count);
-        let own = own_flag(command, flag).or_else(|| own_flag(root, flag));
+        let own = find_plimsoll_flag(command, flag).or_else(|| find_plimsoll_flag(root, flag));
         if let Some(own) = own.filter(|_| numbered.is_none()) {
             ours.push(word.to_owned());
             if own.takes_value && attached.is_none() {
@@ -50,15 +50,15 @@ pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
         let bare = flag.trim_start_matches('-');
         let counterpart = numbered
             .map(|(_, ours)| *ours)
-            .or_else(|| fitting(command, bare, value));
+            .or_else(|| first_fitting_counterpart(command, bare, value));
         let takes_value = if let Some(text) = counterpart {
-            let filled = values::fill_in(text, value);
+            let filled = values::fill_placeholder(text, value);
             ours.extend(shell_words::split(&filled).ok()?);
-            values::placeholder(text).is_some() || values::is_example(text)
-        } else if value == Some(NO_OUTPUT) {
+            values::placeholder(text).is_some() || values::has_example_value(text)
+        } else if value == Some(NULL_DEVICE) {
             true
         } else {
-            let mut without = WITHOUT_COUNTERPART.iter();
+            let mut without = FLAGS_WITHOUT_COUNTERPART.iter();
             without.find(|(names, _)| names.contains(&bare))?;
             is_count
         };
@@ -71,7 +71,7 @@ pub(super) fn replaced(root: &Command, words: &[&str]) -> Option<String> {
     let line: Vec<OsString> = program.chain(ours.iter().cloned()).collect();
     let matches = commands::command_for_words(&line).try_get_matches_from(&line);
     commands::Cli::from_matches(&matches.ok()?).ok()?;
-    Some(shell_quoted(&ours))
+    Some(quote_for_shell(&ours))
 }
 
 /// Splits a word into a flag and the value that is attached to it, if any.

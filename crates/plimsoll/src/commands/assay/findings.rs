@@ -11,7 +11,7 @@ use plimsoll_serving::envelope::{Envelope, ServedRequest};
 
 use super::bounds::TimeBounds;
 use super::schedule;
-use crate::failure::{Exit, chain};
+use crate::failure::{Exit, message_with_causes};
 
 /// Relative error of a histogram's value: three significant digits.
 const HISTOGRAM_PRECISION: f64 = 0.001;
@@ -111,9 +111,9 @@ impl Assay {
         let total = &run.summary.total;
         let warmup = check.due.saturating_sub(total.due);
         let requests = &envelope.requests;
-        let disagreements = disagreements(run, requests);
+        let disagreements = find_disagreements(run, requests);
         let due = if disagreements.is_empty() {
-            schedule::due_ns(run).map_err(|e| chain(&e))?
+            schedule::due_times_ns(run).map_err(|e| message_with_causes(&e))?
         } else {
             None
         };
@@ -128,7 +128,7 @@ impl Assay {
             ),
         };
         let truth = TimeBounds::from_times(truth.into_iter().skip(warmup_requests));
-        let figures = figures(run, &truth, path);
+        let figures = check_figures(run, &truth, path);
         if figures.is_empty() {
             return Err(format!(
                 "{} and the envelope have no figure in common: the run has {} answers, and the server answered {} requests",
@@ -174,7 +174,7 @@ impl Assay {
         self.claims_validity && held < of
     }
 
-    pub(super) fn exit(&self) -> Exit {
+    pub(super) fn exit_code(&self) -> Exit {
         let (held, of) = self.coverage();
         if held < of || self.objectives.iter().any(ObjectiveCheck::is_wrong) {
             Exit::ObjectiveMissed
@@ -187,7 +187,7 @@ impl Assay {
 }
 
 /// Returns why the run's calls and the server's requests don't match one to one.
-fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
+fn find_disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
     let check = &run.summary.count_check;
     let served = requests.len() as u64;
     let mut found = Vec::new();
@@ -252,12 +252,12 @@ fn scheduled_time_bounds(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2
     Ok(times.collect())
 }
 
-fn figures(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<FigureCheck> {
+fn check_figures(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<FigureCheck> {
     let Some(times) = &run.summary.total.response else {
         return Vec::new();
     };
     // In a closed loop the generator's delays also postpone the next call, so the intervals are not bounds.
-    let instrument = times.instrument.filter(|_| run.header.is_open());
+    let instrument = times.instrument.filter(|_| run.header.is_open_loop());
     let interval_of = |name: &str| {
         let instrument = instrument.as_ref()?;
         let all = instrument.percentiles();
@@ -273,20 +273,26 @@ fn figures(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<FigureCheck> {
         .into_iter()
         .filter_map(|(name, printed)| {
             let true_us = truth.percentile(percent(name)?)?;
-            Some(figure(name, printed?, interval_of(name), true_us, path))
+            Some(check_figure(
+                name,
+                printed?,
+                interval_of(name),
+                true_us,
+                path,
+            ))
         });
     let mean = truth.mean().map(|true_us| {
         let interval = instrument.as_ref().map(|all| all.mean_us);
-        figure("mean", times.mean_us, interval, true_us, path)
+        check_figure("mean", times.mean_us, interval, true_us, path)
     });
     let max = truth.percentile(100.0).map(|true_us| {
         let interval = instrument.as_ref().map(|all| all.max_us);
-        figure("max", times.max_us, interval, true_us, path)
+        check_figure("max", times.max_us, interval, true_us, path)
     });
     mean.into_iter().chain(percentiles).chain(max).collect()
 }
 
-fn figure(
+fn check_figure(
     name: &'static str,
     printed_us: f64,
     interval_us: Option<[f64; 2]>,

@@ -29,7 +29,7 @@ impl TruthBasis {
 
 impl Assay {
     /// Returns a summary sentence and the tables.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
         let (held, of) = self.coverage();
         let verdict = if of == 0 {
@@ -93,7 +93,7 @@ impl Assay {
     }
 
     /// Returns the assay as JSON.
-    pub(super) fn document(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let (held, of) = self.coverage();
         json!({
             "run": self.run,

@@ -6,14 +6,14 @@ use plimsoll_model::schedule::Schedule;
 
 /// Prefixes of the headings of plan sections with which several runs share a schedule. A shared schedule can't be
 /// reconstructed from a single run.
-const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
+const SHARED_SCHEDULE_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
 
 /// Returns the due times of all calls in order, warm-up included, ns from the run's start; `None` if there was no
 /// schedule, as in closed loops, or it can't be reconstructed.
 ///
 /// # Errors
 /// When the run's record of calls can't be read.
-pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
+pub(super) fn due_times_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
     if run.header.arrivals.is_none() {
         return Ok(None);
     }
@@ -26,14 +26,18 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
         due.sort_unstable();
         return Ok(Some(due));
     }
-    let Some(spacing) = spacing(run) else {
+    let Some(spacing) = arrival_spacing(run) else {
         return Ok(None);
     };
     let header = &run.header;
     let Some(seed) = header.seed.filter(|_| header.shards.is_empty()) else {
         return Ok(None);
     };
-    let shares = |line: &str| SHARING_SECTIONS.iter().any(|begin| line.starts_with(begin));
+    let shares = |line: &str| {
+        SHARED_SCHEDULE_SECTIONS
+            .iter()
+            .any(|begin| line.starts_with(begin))
+    };
     if run.plan.lines().any(shares) {
         return Ok(None);
     }
@@ -57,7 +61,7 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
 
 /// Returns the spacing of arrivals; `None` if the run's header alone does not determine the arrivals, as with a
 /// recording.
-fn spacing(run: &Run) -> Option<ArrivalSpacing> {
+fn arrival_spacing(run: &Run) -> Option<ArrivalSpacing> {
     let named = run.header.arrivals.as_deref()?;
     [ArrivalSpacing::Constant, ArrivalSpacing::Poisson]
         .into_iter()

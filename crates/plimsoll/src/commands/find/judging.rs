@@ -12,12 +12,14 @@ use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
 /// Returns the drain time of a trial. It is so long that calls that take longer would miss every time objective.
-pub(super) fn drain(plan: &Plan) -> Duration {
+pub(super) fn drain_time(plan: &Plan) -> Duration {
     let bound = plan.load.drain.unwrap_or(DEFAULT_DEADLINE);
     let longest = plan
         .objectives
         .iter()
-        .filter(|o| matches!(o.metric, Metric::Time(timed, _) if timed.counts_failures()))
+        .filter(
+            |o| matches!(o.metric, Metric::Time(timed, _) if timed.counts_failures_as_slowest()),
+        )
         .map(|o| Duration::from_nanos(o.limit as u64))
         .max()
         .unwrap_or(bound);
@@ -26,14 +28,14 @@ pub(super) fn drain(plan: &Plan) -> Duration {
 
 /// Returns the warm-up of a trial. Warm-up and trial together last whole seconds, because the backlog is recorded in
 /// intervals, which end at whole seconds.
-pub(super) fn warmup(length: Duration) -> Duration {
+pub(super) fn warmup_time(length: Duration) -> Duration {
     let usual = (length / 5).clamp(Duration::from_millis(200), Duration::from_secs(1));
     let whole = Duration::from_secs_f64((length + usual).as_secs_f64().ceil());
     whole - length
 }
 
 /// Returns how the backlog grew in a trial; `None` if it was too short to tell.
-pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGrowth>, RunError> {
+pub(super) fn backlog_growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGrowth>, RunError> {
     let length = |warmup: bool| -> Duration {
         let stages = plan.load.stages.iter().filter(|s| s.warmup == warmup);
         stages.filter_map(|s| s.duration).sum()
@@ -129,9 +131,9 @@ pub(super) fn judge(
     let slow = record.outcomes.get(Outcome::DeadlineExceeded);
     let without = &mut measured.all.record;
     without.outcomes = OutcomeCounts::default();
-    without.outcomes.add(Outcome::Ok, record.ok());
+    without.outcomes.add(Outcome::Ok, record.ok_calls());
     for step in &mut without.steps {
-        let ok = step.ok();
+        let ok = step.ok_calls();
         step.outcomes = OutcomeCounts::default();
         step.outcomes.add(Outcome::Ok, ok);
     }
@@ -154,10 +156,10 @@ pub(super) fn plotted_time_us(plan: &Plan, run: &Run) -> Option<f64> {
 }
 
 /// Returns the share of failed calls.
-pub(super) fn errors_share(run: &Run) -> Option<f64> {
+pub(super) fn error_share(run: &Run) -> Option<f64> {
     let record = run.measured_record();
     let failed = record.errors();
-    let all = record.ok() + failed;
+    let all = record.ok_calls() + failed;
     (all > 0).then(|| failed as f64 / all as f64)
 }
 
@@ -177,7 +179,7 @@ mod tests {
             (900, 1_100),
         ] {
             assert_eq!(
-                warmup(Duration::from_millis(length_ms)),
+                warmup_time(Duration::from_millis(length_ms)),
                 Duration::from_millis(warmup_ms),
                 "{length_ms} ms"
             );

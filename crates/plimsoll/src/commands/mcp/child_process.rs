@@ -27,7 +27,7 @@ const STOP_GRACE: Duration = Duration::from_secs(15);
 const MAX_STDERR_LINES: usize = 100;
 
 /// The exit code and the output of a child that has ended.
-pub(super) struct ChildEnd {
+pub(super) struct ChildResult {
     /// The exit code; `None` if a signal ended the child.
     pub(super) code: Option<i32>,
     /// The child's whole standard output.
@@ -40,13 +40,13 @@ pub(super) struct ChildEnd {
 pub(super) enum ChildEvent {
     /// The child printed a line to standard error, such as its progress.
     Line(String),
-    End(ChildEnd),
+    End(ChildResult),
 }
 
 /// A running child process; dropping it stops the child.
 pub(super) struct ChildProcess {
     lines: mpsc::UnboundedReceiver<String>,
-    end: oneshot::Receiver<io::Result<ChildEnd>>,
+    end: oneshot::Receiver<io::Result<ChildResult>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -76,7 +76,7 @@ impl ChildProcess {
         threads::start("child's end", move || {
             let printed = thread::spawn(move || read_all(out));
             let messages = thread::spawn(move || read_lines(err, &line_sender));
-            let ended = wait_or_stop(child, &stopped).map(|status| ChildEnd {
+            let ended = wait_or_stop(child, &stopped).map(|status| ChildResult {
                 code: status.code(),
                 stdout: printed.join().unwrap_or_default(),
                 messages: messages.join().unwrap_or_default(),
@@ -96,7 +96,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// When the system fails to wait for the child.
-    pub(super) async fn next(&mut self) -> Result<ChildEvent, Failure> {
+    pub(super) async fn next_event(&mut self) -> Result<ChildEvent, Failure> {
         let ended = tokio::select! {
             biased;
             Some(line) = self.lines.recv() => return Ok(ChildEvent::Line(line)),

@@ -55,8 +55,8 @@ impl RunFolder {
     }
 
     /// Returns the path of a new run directory.
-    pub(super) fn new_run(&self, name: &str) -> PathBuf {
-        execution::new_dir(&self.dir, name)
+    pub(super) fn new_run_dir(&self, name: &str) -> PathBuf {
+        execution::unused_dir(&self.dir, name)
     }
 
     /// Returns the run directory that a client's argument names: an absolute path, or a path relative to the folder.
@@ -72,7 +72,10 @@ impl RunFolder {
         };
         let within = self.dir.join(typed);
         if typed == LATEST {
-            return newest_first(&self.dir).into_iter().next().ok_or_else(wrong);
+            return find_newest_first(&self.dir)
+                .into_iter()
+                .next()
+                .ok_or_else(wrong);
         }
         // Also accept a path relative to the server's working directory, because commands print paths in that form.
         let candidates = [within, PathBuf::from(typed)];
@@ -88,7 +91,7 @@ impl RunFolder {
     /// # Errors
     /// When the run can't be read.
     pub(super) fn document(&self, run: &str) -> Result<Value, Failure> {
-        ReportContents::of(&[self.resolve(run)?])?.document(None)
+        ReportContents::from_dirs(&[self.resolve(run)?])?.json_document(None)
     }
 
     /// Returns the short answer about a run directory: the report's first sentences, the verdict and the objectives.
@@ -96,14 +99,14 @@ impl RunFolder {
     /// # Errors
     /// When the run can't be read.
     pub(super) fn summary(dir: &Path) -> Result<Value, Failure> {
-        let contents = ReportContents::of(&[dir.to_owned()])?;
-        let (_, answer) = report::render(&contents, &options(TEXT_WIDTH));
-        let mut document = contents.document(None)?;
+        let contents = ReportContents::from_dirs(&[dir.to_owned()])?;
+        let (_, answer) = report::render(&contents, &text_options(TEXT_WIDTH));
+        let mut document = contents.json_document(None)?;
         let mut short = Map::new();
         short.insert("directory".to_owned(), json!(dir));
         short.insert("answer".to_owned(), json!(answer));
         let runs = document["runs"].as_array().map(Vec::as_slice);
-        let runs: Vec<Value> = runs.unwrap_or_default().iter().map(short_run).collect();
+        let runs: Vec<Value> = runs.unwrap_or_default().iter().map(shorten_run).collect();
         if let [run] = &runs[..] {
             for key in ["verdict", "objectives", "state", "name", "total"] {
                 short.insert(key.to_owned(), run[key].clone());
@@ -113,7 +116,7 @@ impl RunFolder {
         }
         for key in ["search", "ladder", "sweep", "lanes"] {
             if let Some(record) = document.get_mut(key) {
-                short.insert(key.to_owned(), short_record(record.take()));
+                short.insert(key.to_owned(), shorten_record(record.take()));
             }
         }
         Ok(Value::Object(short))
@@ -126,7 +129,10 @@ impl RunFolder {
     pub(super) fn explanation(&self, run: &str) -> Result<Value, Failure> {
         let dir = self.resolve(run)?;
         let mut explained = RunFolder::summary(&dir)?;
-        let (tables, _) = report::render(&ReportContents::of(&[dir])?, &options(TABLE_WIDTH));
+        let (tables, _) = report::render(
+            &ReportContents::from_dirs(&[dir])?,
+            &text_options(TABLE_WIDTH),
+        );
         let meaning = match explained["verdict"].as_str() {
             Some("pass") => "every objective was met",
             Some("fail") => "at least one objective was missed, and the generator is not the cause",
@@ -153,7 +159,7 @@ impl RunFolder {
             None => self.dir.clone(),
             Some(typed) => self.resolve(typed)?,
         };
-        let mut found = newest_first(&folder);
+        let mut found = find_newest_first(&folder);
         let all = found.len();
         found.truncate(limit.unwrap_or(DEFAULT_LISTED_RUNS));
         let runs: Vec<Value> = found
@@ -176,22 +182,22 @@ impl RunFolder {
             runs.collect::<Result<Vec<PathBuf>, Failure>>()
         };
         let (comparison, _) = compare::load_and_compare(&resolve(a)?, &resolve(b)?)?;
-        let mut document = compare::document(&comparison);
+        let mut document = compare::comparison_json(&comparison);
         let tables =
-            plimsoll_report::terminal::render_comparison(&comparison, &options(TABLE_WIDTH));
+            plimsoll_report::terminal::render_comparison(&comparison, &text_options(TABLE_WIDTH));
         document["report"] = json!(tables);
         Ok(document)
     }
 }
 
 /// Returns the run directories in `folder`, newest first: their names start with the time of the run.
-fn newest_first(folder: &Path) -> Vec<PathBuf> {
+fn find_newest_first(folder: &Path) -> Vec<PathBuf> {
     let mut found = run_folders::find_measurements(folder);
     found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
     found
 }
 
-fn options(width: usize) -> TerminalOptions {
+fn text_options(width: usize) -> TerminalOptions {
     TerminalOptions {
         width,
         ..TerminalOptions::default()
@@ -199,7 +205,7 @@ fn options(width: usize) -> TerminalOptions {
 }
 
 /// Reduces a run's JSON to [`SHORT_RUN_KEYS`] and the totals with their intervals.
-fn short_run(run: &Value) -> Value {
+fn shorten_run(run: &Value) -> Value {
     let keys = SHORT_RUN_KEYS.into_iter();
     let mut short: Map<String, Value> =
         keys.map(|key| (key.to_owned(), run[key].clone())).collect();
@@ -208,7 +214,7 @@ fn short_run(run: &Value) -> Value {
 }
 
 /// Removes the individual trials of a search and slices of a ladder, which the tool `read_run` returns.
-fn short_record(mut record: Value) -> Value {
+fn shorten_record(mut record: Value) -> Value {
     if let Some(record) = record.as_object_mut() {
         record.remove("trials");
         for rung in record

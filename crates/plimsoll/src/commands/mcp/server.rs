@@ -21,7 +21,7 @@ use super::arguments::{
     CheckPlanArguments, CompareRunsArguments, FindLoadLineArguments, ListRunsArguments,
     PlanArgument, PlanPurpose, ReadRunArguments, RunPlanArguments,
 };
-use super::child_process::{ChildEnd, ChildEvent, ChildProcess};
+use super::child_process::{ChildEvent, ChildProcess, ChildResult};
 use super::run_folder::RunFolder;
 use super::tools::ToolName;
 use crate::failure::{Exit, Failure};
@@ -39,7 +39,7 @@ const ERROR_PREFIX: &str = "Error: ";
 
 /// Time allowed in addition to the maximum load duration, for connecting, draining, and starting a ladder's servers. A
 /// child that takes longer is stopped.
-const LOAD_OVERHEAD: Duration = Duration::from_secs(60);
+const LOAD_TIME_ALLOWANCE: Duration = Duration::from_secs(60);
 
 /// The MCP server of one client.
 #[derive(Clone)]
@@ -112,31 +112,33 @@ impl McpServer {
             }
             ToolName::CompareRuns => {
                 let arguments: CompareRunsArguments = parse_arguments(tool, arguments)?;
-                self.read_files(move |runs| {
+                self.run_blocking(move |runs| {
                     runs.comparison(&arguments.baseline, &arguments.candidate)
                 })
                 .await
             }
             ToolName::ReadRun => {
                 let arguments: ReadRunArguments = parse_arguments(tool, arguments)?;
-                self.read_files(move |runs| runs.document(&arguments.run))
+                self.run_blocking(move |runs| runs.document(&arguments.run))
                     .await
             }
             ToolName::ListRuns => {
                 let arguments: ListRunsArguments = parse_arguments(tool, arguments)?;
-                self.read_files(move |runs| runs.list(arguments.folder.as_deref(), arguments.limit))
-                    .await
+                self.run_blocking(move |runs| {
+                    runs.list(arguments.folder.as_deref(), arguments.limit)
+                })
+                .await
             }
             ToolName::ExplainVerdict => {
                 let arguments: ReadRunArguments = parse_arguments(tool, arguments)?;
-                self.read_files(move |runs| runs.explanation(&arguments.run))
+                self.run_blocking(move |runs| runs.explanation(&arguments.run))
                     .await
             }
         }
     }
 
     /// Runs `read` on a thread that may block on file I/O.
-    async fn read_files(
+    async fn run_blocking(
         &self,
         work: impl FnOnce(&RunFolder) -> Result<Value, Failure> + Send + 'static,
     ) -> Result<Value, Failure> {
@@ -150,9 +152,9 @@ impl McpServer {
         arguments: &CheckPlanArguments,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
-        let plan = self.plan_file(&arguments.plan)?;
+        let plan = self.write_plan_file(&arguments.plan)?;
         let command = arguments.purpose.command();
-        let mut words = command_line(command, &plan.path, arguments.overrides.flags());
+        let mut words = child_command_line(command, &plan.path, arguments.overrides.flags());
         words.extend(["--dry-run", "--quiet"].map(str::to_owned));
         let end = self.run_child(&words, context).await?;
         if end.code != Some(0) {
@@ -169,20 +171,20 @@ impl McpServer {
         flags: Vec<String>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
-        self.state.limits.check_traffic()?;
-        let plan = self.plan_file(plan)?;
+        self.state.limits.check_load_allowed()?;
+        let plan = self.write_plan_file(plan)?;
         let _running = tokio::select! {
             guard = self.state.load.lock() => guard,
-            () = context.ct.cancelled() => return Err(cancelled()),
+            () = context.ct.cancelled() => return Err(cancelled_failure()),
         };
         let name = plan.name.as_deref().unwrap_or(purpose.command());
-        let dir = self.state.runs.new_run(name);
-        let mut words = command_line(purpose.command(), &plan.path, flags);
+        let dir = self.state.runs.new_run_dir(name);
+        let mut words = child_command_line(purpose.command(), &plan.path, flags);
         words.push(format!("--out={}", dir.display()));
         words.extend(["--json", "--progress=lines"].map(str::to_owned));
         let end = self.run_child(&words, context).await?;
         if context.ct.is_cancelled() {
-            return Err(cancelled());
+            return Err(cancelled_failure());
         }
         let Ok(mut summary) = RunFolder::summary(&dir) else {
             return Err(child_failure(&end));
@@ -203,17 +205,17 @@ impl McpServer {
         &self,
         words: &[String],
         context: &RequestContext<RoleServer>,
-    ) -> Result<ChildEnd, Failure> {
+    ) -> Result<ChildResult, Failure> {
         let clock = Clock::new();
         let began = clock.now();
         let token = context.meta.get_progress_token();
         let mut child = ChildProcess::start(words, &self.state.limits)?;
-        let longest = tokio::time::sleep(self.state.limits.max_duration + LOAD_OVERHEAD);
+        let longest = tokio::time::sleep(self.state.limits.max_duration + LOAD_TIME_ALLOWANCE);
         tokio::pin!(longest);
         let mut is_stopped = false;
         loop {
             tokio::select! {
-                event = child.next() => match event? {
+                event = child.next_event() => match event? {
                     ChildEvent::End(end) => return Ok(end),
                     ChildEvent::Line(line) => {
                         let Some(token) = &token else { continue };
@@ -236,7 +238,7 @@ impl McpServer {
     }
 
     /// Returns the file of a plan; a plan sent as text is written to a temporary file.
-    fn plan_file(&self, plan: &PlanArgument) -> Result<PlanFile, Failure> {
+    fn write_plan_file(&self, plan: &PlanArgument) -> Result<PlanFile, Failure> {
         let (path, text, temporary) = match (&plan.text, &plan.path) {
             (Some(text), None) => {
                 let written = tempfile::Builder::new()
@@ -338,18 +340,18 @@ fn parse_arguments<A: DeserializeOwned>(
 }
 
 /// Returns a child's command line: the command, the flags (each one word with its value), and the plan.
-fn command_line(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
+fn child_command_line(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
     let mut words = vec![command.to_owned(), plan.display().to_string()];
     words.extend(flags);
     words
 }
 
-fn cancelled() -> Failure {
+fn cancelled_failure() -> Failure {
     Failure::error("cancelled by the client: the load was stopped")
 }
 
 /// Returns the error for a child that printed no result; its text is the child's last message.
-fn child_failure(end: &ChildEnd) -> Failure {
+fn child_failure(end: &ChildResult) -> Failure {
     let start = end
         .messages
         .iter()

@@ -49,10 +49,10 @@ pub(super) struct HostileArguments {
 pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
     let chosen = select_behaviours(&arguments.names)?;
     if arguments.list {
-        list(&chosen, &arguments.json)?;
+        list_behaviours(&chosen, &arguments.json)?;
         return Ok(Exit::Done);
     }
-    let tls = arguments.tls.tls();
+    let tls = arguments.tls.server_options();
     let (served, left_out): (Vec<_>, Vec<_>) = chosen
         .into_iter()
         .partition(|(_, behaviour)| tls.is_some() || !behaviour.needs_certificate);
@@ -79,7 +79,7 @@ pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
         } else {
             "they need"
         };
-        console::result(format_args!(
+        console::print_result(format_args!(
             "hostile: {} skipped: {they_need} --tls-cert and --tls-key\n",
             plural(left_out.len() as u64, "behaviour")
         ))?;
@@ -93,7 +93,7 @@ pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
     let _ = stopped.recv();
     let stats = stats();
     let (accepted, refused) = (stats.accepted, stats.refused);
-    arguments.json.result(
+    arguments.json.print_result(
         &serde_json::json!({ "connections": accepted, "refused": refused }),
         format_args!("connections {accepted}, refused {refused}"),
     )?;
@@ -110,7 +110,7 @@ fn select_behaviours(names: &[String]) -> Result<SelectedBehaviours, Failure> {
     }
     let mut chosen = SelectedBehaviours::new();
     for name in names {
-        let found: SelectedBehaviours = match plimsoll_hostile::find(name) {
+        let found: SelectedBehaviours = match plimsoll_hostile::find_behaviour(name) {
             Some(exact) => vec![exact],
             None => plimsoll_hostile::behaviours()
                 .filter(|(_, behaviour)| behaviour.name.starts_with(name.as_str()))
@@ -154,23 +154,23 @@ fn unknown_behaviour(name: &str) -> Failure {
     )
 }
 
-fn list(
+fn list_behaviours(
     chosen: &[(HostileProtocol, &'static HostileBehaviour)],
     json: &JsonFlag,
 ) -> Result<(), Failure> {
     for (wire, behaviour) in chosen {
         let (wire, code) = (wire.name(), behaviour.outcome.code());
-        json.result(
+        json.print_result(
             &serde_json::json!({
                 "name": behaviour.name,
                 "protocol": wire,
-                "does": behaviour.about,
+                "does": behaviour.description,
                 "code": code,
                 "needs_certificate": behaviour.needs_certificate,
             }),
             format_args!(
                 "{wire:10} {:30} {code:28} {}",
-                behaviour.name, behaviour.about
+                behaviour.name, behaviour.description
             ),
         )?;
     }
@@ -180,7 +180,7 @@ fn list(
 fn announce(listening: &HostileEndpoint, json: &JsonFlag) -> Result<(), Failure> {
     let url = listening.url();
     let name = listening.behaviour.name;
-    json.result(
+    json.print_result(
         &serde_json::json!({ "name": name, "url": url }),
         format_args!("hostile: {url} {name}"),
     )

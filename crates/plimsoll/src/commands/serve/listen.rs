@@ -59,19 +59,21 @@ pub(crate) struct ListenFlags {
 impl ListenFlags {
     pub(super) fn bind(&self) -> Result<BoundServer, Failure> {
         descriptors::raise_limit()?;
-        self.options()?.bind().map_err(Failure::error)
+        self.listen_options()?.bind().map_err(Failure::error)
     }
 
     /// Reserves the port for processes that will share it.
-    pub(super) fn reserve(&self) -> Result<ReservedAddress, Failure> {
-        self.options()?.reserve().map_err(Failure::error)
+    pub(super) fn reserve_port(&self) -> Result<ReservedAddress, Failure> {
+        self.listen_options()?
+            .reserve_address()
+            .map_err(Failure::error)
     }
 
-    fn options(&self) -> Result<ListenOptions, Failure> {
+    fn listen_options(&self) -> Result<ListenOptions, Failure> {
         Ok(ListenOptions {
             address: listening_address("--listen", &self.listen)?,
             reuse_port: self.reuse_port,
-            tls: self.tls.tls(),
+            tls: self.tls.server_options(),
             tickets: self.read_ticket_seed()?,
             max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
             drain: self.drain.0,
@@ -106,14 +108,14 @@ impl ListenFlags {
         let mut document = serde_json::json!({
             "server": name,
             "address": address.to_string(),
-            "tls": self.tls.is_given(),
+            "tls": self.tls.uses_tls(),
         });
         let mut words = String::new();
         for (fact, value) in facts {
             document[fact.replace(' ', "_")] = value.as_str().into();
             words += &format!(", {fact} {value}");
         }
-        self.json.result(
+        self.json.print_result(
             &document,
             format_args!("{name}: listening on {address} ({link}){processes}{words}"),
         )
@@ -131,11 +133,11 @@ impl ListenFlags {
             (defects::PANICS_COUNTER, defect::panic_count()),
         ];
         let all: Vec<(&str, u64)> = counted.counts.iter().copied().chain(all).collect();
-        self.print(&all)
+        self.print_counts(&all)
     }
 
     /// Prints the first count, which is the number of calls, and all others that are not zero.
-    pub(super) fn print(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
+    pub(super) fn print_counts(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
         final_counts::print(&self.json, all, |(i, n)| i == 0 || n > 0)
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_model::formats::units::Period;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
-use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
+use plimsoll_relays::llm::{DEFAULT_RESPONSE_TEXT, LlmOptions, LlmService, LlmStats};
 use tokio::time::Instant;
 
 use crate::commands::final_counts::print_with_panics;
 use crate::commands::relay::{ServiceFlags, gateway_counts};
-use crate::commands::renewing;
-use crate::commands::secret::MissingSecret;
+use crate::commands::secret::MissingSecretAction;
+use crate::commands::sighup_reload;
 use crate::failure::{Exit, Failure};
 use crate::settings::environment::Environment;
 use crate::system::descriptors;
@@ -58,7 +58,7 @@ pub(crate) struct LlmArguments {
     jitter: Period,
 
     /// The text of answers; each word is a token.
-    #[arg(long, default_value = RESPONSE_TEXT, hide_default_value = true)]
+    #[arg(long, default_value = DEFAULT_RESPONSE_TEXT, hide_default_value = true)]
     text: String,
 
     /// Tokens per answer; the text is repeated or cut to that length [default: the number of words of the text, 18].
@@ -85,7 +85,7 @@ pub(crate) struct LlmArguments {
 }
 
 impl LlmArguments {
-    fn options(&self) -> LlmOptions {
+    fn llm_options(&self) -> LlmOptions {
         LlmOptions {
             token_delay: self.token_delay.0,
             jitter: self.jitter.0,
@@ -116,8 +116,8 @@ pub(crate) fn execute(
     descriptors::raise_limit()?;
     let service = &arguments.service;
     let without = match service.bus.redis {
-        Some(_) => MissingSecret::Fails,
-        None => MissingSecret::Random,
+        Some(_) => MissingSecretAction::Fails,
+        None => MissingSecretAction::Random,
     };
     let keys = service.read_token_keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
@@ -125,13 +125,13 @@ pub(crate) fn execute(
     let gateway_bound = with_gateway
         .map(|listen| service.bind("--with-gateway", listen, arguments.drain))
         .transpose()?;
-    let options = arguments.options();
+    let options = arguments.llm_options();
     let renewals = [Some(&bound), gateway_bound.as_ref()];
     let renewals = renewals
         .into_iter()
         .flatten()
         .filter_map(|bound| bound.renewal.clone());
-    renewing::reload_at_hangup(&service.secret, environment, &keys, renewals.collect())?;
+    sighup_reload::reload_at_hangup(&service.secret, environment, &keys, renewals.collect())?;
 
     let stop = tokio::sync::watch::Sender::new(false);
     let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
@@ -182,7 +182,7 @@ pub(crate) fn execute(
             }
         };
         let serving = async {
-            let llm = Llm::new(bus, keys, options);
+            let llm = LlmService::new(bus, keys, options);
             let served = llm.serve(bound, async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
                 let _ = stopping.set(Instant::now());
@@ -197,11 +197,11 @@ pub(crate) fn execute(
             relayed.map_err(Failure::error)?,
         ))
     })?;
-    print_with_panics(&service.json, &counts(&stats, relayed.as_ref()))?;
+    print_with_panics(&service.json, &final_counts(&stats, relayed.as_ref()))?;
     Ok(Exit::Done)
 }
 
-fn counts(stats: &LlmStats, relayed: Option<&Metrics>) -> Vec<(&'static str, u64)> {
+fn final_counts(stats: &LlmStats, relayed: Option<&Metrics>) -> Vec<(&'static str, u64)> {
     let mut counts = vec![
         ("sessions", stats.sessions.get()),
         ("runs", stats.runs.get()),

@@ -36,7 +36,7 @@ enum ProcessEvent {
 
 /// Runs the server processes until a signal arrives.
 pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
-    let reserved = listen.reserve()?;
+    let reserved = listen.reserve_port()?;
     let address = reserved.address();
     let words = child_arguments(std::env::args_os().skip(1).collect(), name, address)?;
     // With a shared seed, any process can resume TLS sessions of the others.
@@ -52,7 +52,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     // Start the processes one by one, so that a failure to listen is reported only once.
     while processes.len() < of {
         let index = processes.len();
-        processes.push(start(&words, &tickets, index, &sender)?);
+        processes.push(start_server(&words, &tickets, index, &sender)?);
         match heard.recv() {
             Ok(ProcessEvent::Line(_)) => {}
             Ok(ProcessEvent::Exited(which)) => {
@@ -91,7 +91,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
         }
     }
     let counts: Vec<(&str, u64)> = counts.iter().map(|(name, n)| (name.as_str(), *n)).collect();
-    listen.print(&counts)?;
+    listen.print_counts(&counts)?;
     Ok(Exit::Done)
 }
 
@@ -164,7 +164,7 @@ fn add_counts(counts: &mut Vec<(String, u64)>, line: &str) {
             name.to_owned()
         };
         if name == defects::PANICS_COUNTER && n > 0 {
-            defect::count_reported_panic();
+            defect::count_panic_of_other_process();
         }
         match counts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) if is_most => *sum = (*sum).max(n),
@@ -175,7 +175,7 @@ fn add_counts(counts: &mut Vec<(String, u64)>, line: &str) {
 }
 
 /// Starts a server process. It stops at the end of its standard input.
-fn start(
+fn start_server(
     words: &[OsString],
     tickets: &TicketSeed,
     index: usize,
@@ -195,7 +195,7 @@ fn start(
     let mut child = PipedChild::start(command.args(words), heard).map_err(failed)?;
     if let Some(stdin) = &mut child.stdin {
         // If the process has already exited, the reading thread reports that.
-        let _ = stdin.write_all(tickets.bytes());
+        let _ = stdin.write_all(tickets.as_bytes());
     }
     Ok(child)
 }

@@ -14,7 +14,7 @@ use plimsoll_report::compare::compare;
 use plimsoll_report::history::FolderItem;
 use plimsoll_report::html;
 
-use crate::failure::chain;
+use crate::failure::message_with_causes;
 use crate::load::documents;
 use crate::load::run_folders::{find_measurements, record_file};
 
@@ -43,14 +43,14 @@ impl RunIndex {
     }
 
     /// Returns the page at `path`; `query` is the raw query string.
-    pub(super) fn answer(&mut self, path: &str, query: &str) -> PageResult {
+    pub(super) fn render_page(&mut self, path: &str, query: &str) -> PageResult {
         let found = find_measurements(&self.dir);
         let by_id = |id: &str| {
-            let of = |dir: &&PathBuf| is_same_id(id, &self.id(dir));
+            let of = |dir: &&PathBuf| is_same_id(id, &self.url_id(dir));
             found.iter().find(of).cloned()
         };
         match path {
-            "/" => PageResult::Page(self.list(&found)),
+            "/" => PageResult::Page(self.list_page(&found)),
             "/compare" => {
                 let side = |name: &str| {
                     let fields = query.split('&').filter_map(|field| field.split_once('='));
@@ -59,39 +59,43 @@ impl RunIndex {
                 };
                 match (side("a"), side("b")) {
                     (Some(a), Some(b)) => page_result(comparison_page(&a, &b)),
-                    _ => PageResult::Failed(message("Choose two runs: one as A and one as B.")),
+                    _ => {
+                        PageResult::Failed(message_page("Choose two runs: one as A and one as B."))
+                    }
                 }
             }
             _ => match path.strip_prefix("/runs/").and_then(by_id) {
-                Some(dir) => page_result(documents::page(&[dir], None).map_err(|e| e.to_string())),
-                None => PageResult::Unknown(message("There is nothing under this name.")),
+                Some(dir) => {
+                    page_result(documents::html_page(&[dir], None).map_err(|e| e.to_string()))
+                }
+                None => PageResult::Unknown(message_page("There is nothing under this name.")),
             },
         }
     }
 
-    fn list(&mut self, found: &[PathBuf]) -> String {
-        let (items, unreadable) = self.read(found);
-        html::folder(&self.dir.display().to_string(), items, &unreadable)
+    fn list_page(&mut self, found: &[PathBuf]) -> String {
+        let (items, unreadable) = self.read_items(found);
+        html::folder_page(&self.dir.display().to_string(), items, &unreadable)
     }
 
     /// Returns the folder's measurements, and the directories that can't be read, each with the reason.
     pub(super) fn items(&mut self) -> (Vec<FolderItem>, Vec<(String, String)>) {
         let found = find_measurements(&self.dir);
-        self.read(&found)
+        self.read_items(&found)
     }
 
-    fn read(&mut self, found: &[PathBuf]) -> (Vec<FolderItem>, Vec<(String, String)>) {
+    fn read_items(&mut self, found: &[PathBuf]) -> (Vec<FolderItem>, Vec<(String, String)>) {
         let mut items = Vec::new();
         let mut unreadable = Vec::new();
         for dir in found {
-            let id = self.id(dir);
+            let id = self.url_id(dir);
             let changed =
                 record_file(dir).and_then(|file| fs::metadata(file).ok()?.modified().ok());
             let fresh = |(at, _): &&(Option<SystemTime>, _)| *at == changed && at.is_some();
             let read = match self.cache.get(dir).filter(fresh) {
                 Some((_, read)) => read.clone(),
                 None => {
-                    let read = item(id.clone(), dir).map_err(|e| chain(&e));
+                    let read = load_item(id.clone(), dir).map_err(|e| message_with_causes(&e));
                     self.cache.insert(dir.clone(), (changed, read.clone()));
                     read
                 }
@@ -107,7 +111,7 @@ impl RunIndex {
 
     /// Returns the ID that stands for a directory in URLs: its relative path if that needs no escaping, otherwise a
     /// hash.
-    fn id(&self, dir: &Path) -> String {
+    fn url_id(&self, dir: &Path) -> String {
         let inside = dir.strip_prefix(&self.dir).unwrap_or(dir);
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
         match inside.to_str() {
@@ -126,16 +130,16 @@ fn is_same_id(typed: &str, id: &str) -> bool {
 fn page_result(page: Result<String, String>) -> PageResult {
     match page {
         Ok(page) => PageResult::Page(html::with_home_link(&page)),
-        Err(why) => PageResult::Failed(message(&why)),
+        Err(why) => PageResult::Failed(message_page(&why)),
     }
 }
 
 /// Returns a page with a message.
-fn message(text: &str) -> String {
-    html::with_home_link(&html::message(text))
+fn message_page(text: &str) -> String {
+    html::with_home_link(&html::message_page(text))
 }
 
-fn item(id: String, dir: &Path) -> Result<FolderItem, RunError> {
+fn load_item(id: String, dir: &Path) -> Result<FolderItem, RunError> {
     Ok(match () {
         () if SearchRecord::exists_in(dir) => {
             FolderItem::from_search(id, &SearchRecord::load(dir)?)
@@ -155,9 +159,9 @@ fn comparison_page(a: &Path, b: &Path) -> Result<String, String> {
     if a == b {
         return Err("A and B are the same run: choose two.".to_owned());
     }
-    let load = |dir: &Path| Run::load(dir).map_err(|e| chain(&e));
+    let load = |dir: &Path| Run::load(dir).map_err(|e| message_with_causes(&e));
     let (a, b) = ([load(a)?], [load(b)?]);
     let comparison = compare(&a, &b).ok_or("There is nothing to compare.")?;
-    let views = |runs: [Run; 1]| documents::views(runs.into()).map_err(|e| e.to_string());
-    Ok(html::comparison(&comparison, &views(a)?, &views(b)?))
+    let views = |runs: [Run; 1]| documents::run_views(runs.into()).map_err(|e| e.to_string());
+    Ok(html::comparison_page(&comparison, &views(a)?, &views(b)?))
 }

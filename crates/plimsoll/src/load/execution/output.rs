@@ -37,14 +37,14 @@ pub(crate) struct OutputFlags {
 
 impl OutputFlags {
     pub(crate) fn stdout_content(&self) -> StdoutContent {
-        if self.saves_to_stdout() {
+        if self.saves_plan_to_stdout() {
             StdoutContent::Document
         } else {
             self.documents.stdout_content()
         }
     }
 
-    pub(super) fn saves_to_stdout(&self) -> bool {
+    pub(super) fn saves_plan_to_stdout(&self) -> bool {
         self.save_plan.as_deref().is_some_and(documents::is_stdout)
     }
 
@@ -52,21 +52,21 @@ impl OutputFlags {
     ///
     /// # Errors
     /// When a file can't be written, or two documents would go to stdout.
-    pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
+    pub(crate) fn save_or_show_plan(&self, spec: &Spec) -> Result<bool, Failure> {
         self.documents.spans.check_plan(spec)?;
-        self.save(spec)?;
-        if self.dry_run && !self.saves_to_stdout() {
+        self.save_plan_file(spec)?;
+        if self.dry_run && !self.saves_plan_to_stdout() {
             presentation::show_plan(&spec.without_secrets(), "", &self.documents)?;
         }
         Ok(self.dry_run)
     }
 
     /// Writes the plan file of `--save-plan`.
-    pub(super) fn save(&self, spec: &Spec) -> Result<(), Failure> {
+    pub(super) fn save_plan_file(&self, spec: &Spec) -> Result<(), Failure> {
         let Some(path) = &self.save_plan else {
             return Ok(());
         };
-        if self.saves_to_stdout() && self.documents.stdout_content() != StdoutContent::Tables {
+        if self.saves_plan_to_stdout() && self.documents.stdout_content() != StdoutContent::Tables {
             return Err(Failure::usage(
                 "--save-plan - and another flag both write to stdout",
                 "write one of them to a file, such as --save-plan plan.toml",

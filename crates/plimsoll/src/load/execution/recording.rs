@@ -12,7 +12,7 @@ use plimsoll_model::runs::run::{self, Run, RunEnding, RunHeader, RunWriter};
 use plimsoll_model::{FailureSource, Plan};
 
 use super::ExecutionError;
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, message_with_causes};
 use crate::load::multiprocess::ProcessLayout;
 use crate::load::protocols;
 use crate::reporter::Reporter;
@@ -69,7 +69,7 @@ impl<'a> RunRecorder<'a> {
 
     pub(super) fn log_and_show(&mut self, text: &str) {
         self.log(text);
-        console::notice(text);
+        console::print_notice(text);
     }
 
     /// Records the CPU time of the live view.
@@ -121,7 +121,7 @@ impl<'a> RunRecorder<'a> {
     ///
     /// # Errors
     /// When the load did not start, or the run can't be saved.
-    pub(super) fn finish_failed(
+    pub(super) fn finish_failed_run(
         mut self,
         error: EngineError,
         plan: &Plan,
@@ -167,7 +167,7 @@ impl Reporter for RunRecorder<'_> {
                         save_error_help(&e).map_or_else(String::new, |what| format!("; {what}"));
                     self.log_and_show(&format!(
                         "the run directory can't be written any more; totals are kept in memory only: {}{remedy}",
-                        chain(&e)
+                        message_with_causes(&e)
                     ));
                 }
             }
@@ -236,7 +236,11 @@ fn save_error_help(error: &run::RunError) -> Option<&'static str> {
 
 /// Converts an error of writing a run directory.
 pub(crate) fn save_failure(error: &run::RunError, dir: &Path) -> Failure {
-    let text = format!("can't save the run in {}: {}", dir.display(), chain(error));
+    let text = format!(
+        "can't save the run in {}: {}",
+        dir.display(),
+        message_with_causes(error)
+    );
     match save_error_help(error) {
         Some(remedy) => Failure::error_with_help(text, remedy),
         None => Failure::error(text),

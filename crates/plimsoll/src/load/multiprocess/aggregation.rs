@@ -43,7 +43,7 @@ impl IntervalAggregator {
 
     /// Returns the total number of connections that the sources have opened so far; for progress messages before all
     /// sources are ready.
-    pub(crate) fn open_connections(&self) -> u64 {
+    pub(crate) fn open_connection_count(&self) -> u64 {
         let up = self.sources.iter().map(|source| source.connecting);
         up.fold(0, u64::saturating_add)
     }
@@ -90,7 +90,7 @@ impl IntervalAggregator {
     }
 
     /// Returns the merged TLS parameters that the sources negotiated.
-    pub(crate) fn negotiated(&self) -> Option<NegotiatedTls> {
+    pub(crate) fn negotiated_tls(&self) -> Option<NegotiatedTls> {
         let ends = self.sources.iter().filter_map(|s| s.end.as_ref());
         ends.filter_map(|end| end.negotiated.clone())
             .reduce(NegotiatedTls::merge)

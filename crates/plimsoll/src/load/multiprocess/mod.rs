@@ -68,7 +68,7 @@ impl MachineLimits {
         MachineLimits {
             connections: plimsoll_engine::max_connections(),
             descriptors: descriptor_limit(),
-            ports: ports(),
+            ports: ephemeral_port_count(),
             cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
             run_number: std::process::id(),
         }
@@ -99,7 +99,7 @@ impl ProcessLayout {
             Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
         };
         let needs = LoadRequirements::from_plan(plan).for_shard(shard);
-        decide(plan, needs, MachineLimits::detect(), resolve)
+        choose_for_limits(plan, needs, MachineLimits::detect(), resolve)
     }
 
     /// Returns the plan with this layout's source addresses.
@@ -112,7 +112,7 @@ impl ProcessLayout {
 
 /// Chooses the layout for these requirements and limits. `target` resolves the target's address; it is called only if
 /// the layout depends on the address.
-fn decide(
+fn choose_for_limits(
     plan: &Plan,
     needs: LoadRequirements,
     limits: MachineLimits,
@@ -192,7 +192,7 @@ fn decide(
             Some(u16::try_from(each).unwrap_or(u16::MAX).max(1))
         }
     };
-    let sources = sources(plan, needs, limits, target, &mut notes)?;
+    let sources = source_addresses(plan, needs, limits, target, &mut notes)?;
     Ok(ProcessLayout {
         processes: processes as u32,
         workers,
@@ -202,7 +202,7 @@ fn decide(
 }
 
 /// Returns enough source addresses for every connection to get a port; empty if the default address is enough.
-fn sources(
+fn source_addresses(
     plan: &Plan,
     needs: LoadRequirements,
     limits: MachineLimits,
@@ -243,7 +243,7 @@ fn sources(
     {
         // Use only half of each address's ports, so that the kernel finds free ports quickly.
         let n = wanted.div_ceil((ports / 2).max(1)) as u32;
-        let first = first_source(limits.run_number, n);
+        let first = first_source_address(limits.run_number, n);
         let last = Ipv4Addr::from(u32::from(first) + n - 1);
         notes.push(format!(
             "connections come from {first} to {last}: one address has {} ports to one server",
@@ -273,15 +273,16 @@ fn sources(
 
 /// Returns the first of `n` consecutive addresses in 127.0.0.0/8. The run number selects the block that contains them.
 /// Servers do not usually listen on these addresses.
-fn first_source(number: u32, n: u32) -> Ipv4Addr {
-    const FIRST_ADDRESS: u32 = 0x7f10_0000;
-    const BLOCK_SIZE: u32 = 256;
-    let blocks = (0x7ff0_0000 - FIRST_ADDRESS) / BLOCK_SIZE - n / BLOCK_SIZE - 1;
-    Ipv4Addr::from(FIRST_ADDRESS + number % blocks * BLOCK_SIZE + 1)
+fn first_source_address(number: u32, n: u32) -> Ipv4Addr {
+    const FIRST_LOOPBACK_ADDRESS: u32 = 0x7f10_0000;
+    const ADDRESS_BLOCK_SIZE: u32 = 256;
+    let blocks =
+        (0x7ff0_0000 - FIRST_LOOPBACK_ADDRESS) / ADDRESS_BLOCK_SIZE - n / ADDRESS_BLOCK_SIZE - 1;
+    Ipv4Addr::from(FIRST_LOOPBACK_ADDRESS + number % blocks * ADDRESS_BLOCK_SIZE + 1)
 }
 
 /// Returns the size of the ephemeral port range.
-fn ports() -> u64 {
+fn ephemeral_port_count() -> u64 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let bounds: Vec<u64> = range
         .unwrap_or_default()

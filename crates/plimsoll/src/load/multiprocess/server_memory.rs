@@ -29,7 +29,7 @@ impl ServerMemory {
     }
 
     /// Reads the server's memory once every process has reported that its connections are open and idle.
-    pub(super) fn read_held(&mut self) {
+    pub(super) fn read_while_idle(&mut self) {
         self.held = self.read();
     }
 
@@ -45,10 +45,10 @@ impl ServerMemory {
                 MemoryPhase::Held => self.held,
             };
         }
-        self.read_held();
+        self.read_while_idle();
     }
 
     fn read(&self) -> Option<ProcessMemory> {
-        self.server.as_ref().and_then(memory::read_processes)
+        self.server.as_ref().and_then(memory::read_total_memory)
     }
 }

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use plimsoll_engine::host::resources::{ResourceMeter, WatchedProcesses, find_server_processes};
-use plimsoll_engine::worker::{ConnectSummary, StopLevel};
+use plimsoll_engine::worker::{ConnectSummary, StopUrgency};
 use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag, defect};
 use plimsoll_model::plan::Shard;
 use plimsoll_model::spec::plan_secrets;
@@ -25,11 +25,11 @@ use plimsoll_model::{Plan, Time};
 
 use super::aggregation::IntervalAggregator;
 use super::server_memory::ServerMemory;
-use super::wire::{ChildOrder, ShardMessage};
+use super::wire::{ShardMessage, SupervisorMessage};
 use super::{MultiprocessLoad, ProcessLayout};
 use crate::failure::Exit;
 use crate::load::process::ProcessContext;
-use crate::load::protocols::initial_connections;
+use crate::load::protocols::initial_connection_count;
 use crate::screen::console;
 use crate::system::child::PipedChild;
 
@@ -86,7 +86,7 @@ pub(crate) fn run(
             of: spread.processes,
         };
         let part = whole.sub_shard(index, spread.processes);
-        let command = command(plan, spread, part, clock, plan_file, process);
+        let command = shard_command(plan, spread, part, clock, plan_file, process);
         members.push(ShardProcess::start(command, shard, sender.clone())?);
     }
     drop(sender);
@@ -101,12 +101,12 @@ pub(crate) fn run(
         client: ResourceMeter::new(WatchedProcesses::this_process()),
         server: server.map(ResourceMeter::new),
         memory,
-        ordered_level: StopLevel::Run,
+        ordered_level: StopUrgency::Run,
         ordered_at: Time::NEVER,
         observe,
     };
     let (established, workers) = supervisor.wait_until_ready(plan, stop)?;
-    supervisor.memory.read_held();
+    supervisor.memory.read_while_idle();
     let begin = match start {
         None => {
             let attempted = u64::from(established.open + established.failed);
@@ -116,21 +116,21 @@ pub(crate) fn run(
         }
         Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
     };
-    supervisor.begin(begin, workers, &established);
+    supervisor.begin_measurement(begin, workers, &established);
     supervisor.run_to_completion(stop)?;
     Ok(RunCompletion {
-        interrupted: stop.level() != StopLevel::Run,
+        interrupted: stop.level() != StopUrgency::Run,
         workers,
         established,
         watched_pids: supervisor
             .server
             .as_ref()
             .map_or_else(Vec::new, |server| server.pids().to_vec()),
-        negotiated: supervisor.aggregator.negotiated(),
+        negotiated: supervisor.aggregator.negotiated_tls(),
     })
 }
 
-fn command(
+fn shard_command(
     plan: &Plan,
     spread: &ProcessLayout,
     shard: Shard,
@@ -211,7 +211,7 @@ impl ShardProcess {
         })
     }
 
-    fn send(&mut self, order: ChildOrder) {
+    fn send(&mut self, order: SupervisorMessage) {
         if let Some(stdin) = &mut self.child.stdin
             && writeln!(stdin, "{}", serde_json::json!(order)).is_err()
         {
@@ -225,7 +225,7 @@ impl ShardProcess {
         (self.is_gone, self.child.stdin) = (true, None);
     }
 
-    fn failed(&self, problem: String) -> EngineError {
+    fn shard_error(&self, problem: String) -> EngineError {
         EngineError::Shard {
             index: self.shard.index,
             of: self.shard.of,
@@ -250,7 +250,7 @@ struct Supervisor<'a, 'o> {
     server: Option<ResourceMeter>,
     memory: ServerMemory,
     /// The stop level last sent to the processes, sent at `ordered_at`.
-    ordered_level: StopLevel,
+    ordered_level: StopUrgency,
     ordered_at: Time,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
@@ -270,13 +270,13 @@ impl Supervisor<'_, '_> {
         plan: &Plan,
         stop: &StopFlag,
     ) -> Result<(ConnectSummary, u32), EngineError> {
-        let wanted = initial_connections(plan);
+        let wanted = initial_connection_count(plan);
         let mut shown = self.clock.now();
         while !self.aggregator.is_ready() {
-            match self.process_next_message(stop) {
+            match self.handle_next_message(stop) {
                 Some((_, ChildStatus::Failed(error) | ChildStatus::Stalled(error))) => {
                     return Err(match stop.level() {
-                        StopLevel::Run => error,
+                        StopUrgency::Run => error,
                         _ => EngineError::Interrupted,
                     });
                 }
@@ -287,18 +287,18 @@ impl Supervisor<'_, '_> {
             if now.since(shown) >= 250_000_000 {
                 shown = now;
                 (self.observe)(Observation::Connecting {
-                    open: self.aggregator.open_connections(),
+                    open: self.aggregator.open_connection_count(),
                     wanted,
                 });
             }
         }
-        if stop.level() != StopLevel::Run {
+        if stop.level() != StopUrgency::Run {
             return Err(EngineError::Interrupted);
         }
         Ok(self.aggregator.connect_summary())
     }
 
-    fn begin(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
+    fn begin_measurement(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
         // Restart the CPU meters, so that the CPU time of connecting is not counted as CPU time of the load.
         self.client.restart();
         if let Some(server) = &mut self.server {
@@ -310,7 +310,7 @@ impl Supervisor<'_, '_> {
             lead: at.duration_since(self.clock.now()),
         });
         self.begins_at = at;
-        let begin = ChildOrder::Begin(self.begins_at);
+        let begin = SupervisorMessage::Begin(self.begins_at);
         self.children.iter_mut().for_each(|m| m.send(begin));
     }
 
@@ -318,33 +318,33 @@ impl Supervisor<'_, '_> {
     fn run_to_completion(&mut self, stop: &StopFlag) -> Result<(), EngineError> {
         let mut failure = None;
         while self.children.iter().any(|m| !m.is_gone) {
-            match self.process_next_message(stop) {
+            match self.handle_next_message(stop) {
                 Some((index, ChildStatus::Failed(error))) => {
                     // Stop the other processes, because the planned load needs this process's share.
-                    console::notice(format_args!("{error}; stopping the others"));
+                    console::print_notice(format_args!("{error}; stopping the others"));
                     self.aggregator.intervals.mark_ended(index);
-                    self.order_stop(StopLevel::Graceful);
+                    self.send_stop_requests(StopUrgency::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, ChildStatus::Stalled(error))) => {
                     // Continue with the other processes: the run reports which share of the load is missing.
-                    console::notice(format_args!("{error}; the run goes on without it"));
+                    console::print_notice(format_args!("{error}; the run goes on without it"));
                     self.aggregator.intervals.mark_ended(index);
                     failure.get_or_insert(error);
                 }
                 Some((_, ChildStatus::Exited)) | None => {}
             }
-            self.emit();
+            self.emit_intervals();
         }
         self.aggregator.intervals.mark_all_ended();
-        self.emit();
+        self.emit_intervals();
         failure.map_or(Ok(()), Err)
     }
 
     /// Processes one message, or returns after the poll interval without one.
-    fn process_next_message(&mut self, stop: &StopFlag) -> Option<(usize, ChildStatus)> {
-        self.order_stop(stop.level());
-        if self.ordered_level == StopLevel::Now
+    fn handle_next_message(&mut self, stop: &StopFlag) -> Option<(usize, ChildStatus)> {
+        self.send_stop_requests(stop.level());
+        if self.ordered_level == StopUrgency::Now
             && self.clock.now() > self.ordered_at + SHUTDOWN_GRACE
         {
             for member in self.children.iter_mut().filter(|m| !m.is_gone) {
@@ -363,7 +363,7 @@ impl Supervisor<'_, '_> {
         // A disconnected channel needs no handling, because every process has already reported its end.
         let (index, message) = heard.ok()?;
         if matches!(message, Some(Ok(ShardMessage::Defect(_)))) {
-            defect::count_reported_panic();
+            defect::count_panic_of_other_process();
         }
         if self.children[index].is_gone {
             return None;
@@ -374,14 +374,14 @@ impl Supervisor<'_, '_> {
                 Err(problem) | Ok(ShardMessage::Failed(problem) | ShardMessage::Defect(problem)),
             ) => problem,
             Some(Ok(message)) => {
-                self.process_measurement(index, message);
+                self.handle_measurement(index, message);
                 return None;
             }
         };
         // The process has reported that it can't continue, or has sent an invalid message.
         let member = &mut self.children[index];
         member.mark_gone();
-        Some((index, ChildStatus::Failed(member.failed(problem))))
+        Some((index, ChildStatus::Failed(member.shard_error(problem))))
     }
 
     /// Returns the index of the first process that has been silent for too long. Time in which this process itself did
@@ -405,7 +405,7 @@ impl Supervisor<'_, '_> {
         let ordered = self.ordered_level;
         let stands_still = |m: &ShardProcess| {
             let patience = match (ordered, m.last_message_count) {
-                (StopLevel::Now, _) => MAX_SHUTDOWN_SILENCE,
+                (StopUrgency::Now, _) => MAX_SHUTDOWN_SILENCE,
                 (_, 0) => MAX_STARTUP_SILENCE,
                 _ => MAX_SILENCE,
             };
@@ -419,16 +419,16 @@ impl Supervisor<'_, '_> {
         let member = &mut self.children[index];
         member.mark_gone();
         member.child.kill();
-        ChildStatus::Stalled(member.failed(format!(
+        ChildStatus::Stalled(member.shard_error(format!(
             "is stalled: it has sent nothing for {} s (stopped, swapped out, or without CPU time); what it did after its last whole second is unknown",
             member.silence.as_secs()
         )))
     }
 
-    fn process_measurement(&mut self, index: usize, message: ShardMessage) {
+    fn handle_measurement(&mut self, index: usize, message: ShardMessage) {
         let member = &mut self.children[index];
         if let ShardMessage::Finished(end) = &message {
-            member.has_finished = !end.interrupted || self.ordered_level != StopLevel::Run;
+            member.has_finished = !end.interrupted || self.ordered_level != StopUrgency::Run;
         }
         self.aggregator.add_message(index, message);
     }
@@ -443,34 +443,34 @@ impl Supervisor<'_, '_> {
         let how = match member.child.reap() {
             Ok(Some(status)) => {
                 if status.code() == Some(i32::from(Exit::Defect.code())) {
-                    defect::count_reported_panic();
+                    defect::count_panic_of_other_process();
                 }
                 describe_exit(status)
             }
             Ok(None) => "stopped sending".to_owned(),
             Err(e) => e.to_string(),
         };
-        ChildStatus::Failed(member.failed(format!(
+        ChildStatus::Failed(member.shard_error(format!(
             "{how} before the end of the run; what it did after its last whole second is unknown"
         )))
     }
 
-    fn order_stop(&mut self, level: StopLevel) {
+    fn send_stop_requests(&mut self, level: StopUrgency) {
         while self.ordered_level < level {
             self.ordered_level = match self.ordered_level {
-                StopLevel::Run => StopLevel::Graceful,
-                _ => StopLevel::Now,
+                StopUrgency::Run => StopUrgency::Graceful,
+                _ => StopUrgency::Now,
             };
             self.ordered_at = self.clock.now();
             self.children
                 .iter_mut()
-                .for_each(|m| m.send(ChildOrder::Stop));
+                .for_each(|m| m.send(SupervisorMessage::Stop));
         }
     }
 
     /// Passes on to the observer the intervals that all processes have completed and, if the message queue is empty,
     /// overdue intervals.
-    fn emit(&mut self) {
+    fn emit_intervals(&mut self) {
         let seconds = self.clock.now().duration_since(self.begins_at).as_secs();
         let late = seconds
             .checked_sub(1 + MAX_INTERVAL_DELAY_S)

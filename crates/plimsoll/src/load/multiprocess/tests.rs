@@ -26,7 +26,7 @@ const LIMITS: MachineLimits = MachineLimits {
 };
 
 fn plan(load: &str) -> Plan {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let text = format!("target = \"http://a:1\"\n[call.fetch]\npath = \"/x\"\n[load]\n{load}\n");
     spec::resolve(&spec::read(&text).expect("a plan"), &EmptyContext).expect("a plan")
 }
@@ -34,7 +34,7 @@ fn plan(load: &str) -> Plan {
 fn layout_for(load: &str, target: &str) -> Result<ProcessLayout, Failure> {
     let plan = plan(load);
     let target = target.parse().expect("an address");
-    decide(&plan, LoadRequirements::from_plan(&plan), LIMITS, || {
+    choose_for_limits(&plan, LoadRequirements::from_plan(&plan), LIMITS, || {
         Ok(target)
     })
 }
@@ -111,7 +111,7 @@ fn fewer_connections_than_shards_is_rejected() {
     let needs = |index| LoadRequirements::from_plan(&plan).for_shard(Shard { index, of: 2 });
     for index in 0..2 {
         assert_rejected(
-            decide(&plan, needs(index), LIMITS, || {
+            choose_for_limits(&plan, needs(index), LIMITS, || {
                 Ok(IpAddr::from([127, 0, 0, 1]))
             }),
             &[
@@ -141,7 +141,7 @@ fn remote_target_needs_explicit_source_addresses() {
 #[test]
 fn source_addresses_stay_in_loopback_network() {
     for (number, n) in [(0, 1), (u32::MAX, 60_000), (4_194_304, 8)] {
-        let first = u32::from(first_source(number, n));
+        let first = u32::from(first_source_address(number, n));
         assert!(
             first > 0x7f00_0001 && first + n < 0x7fff_ffff,
             "{number} {n}"

@@ -22,7 +22,7 @@ pub(crate) enum ShardMessage {
     Connecting(u64),
     /// Every connection has been opened or has failed once.
     Ready(ReadyReport),
-    /// A call of the interval whose message follows.
+    /// A call, which belongs to the interval whose message is sent next.
     Request(RequestRecord),
     Interval(Box<IntervalRecord>),
     Finished(FinishReport),
@@ -94,7 +94,7 @@ impl FinishReport {
         }
     }
 
-    pub(crate) fn interrupted() -> FinishReport {
+    pub(crate) fn new_interrupted() -> FinishReport {
         FinishReport {
             interrupted: true,
             negotiated: None,
@@ -122,7 +122,7 @@ impl ShardMessage {
 /// A message from the supervisor to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ChildOrder {
+pub(crate) enum SupervisorMessage {
     /// Start time of the load, on the clock that all processes share.
     Begin(Time),
     /// Stop request: the first is graceful, the second immediate.
@@ -165,9 +165,12 @@ mod tests {
             assert!(!line.contains('\n'), "{line}");
             assert_eq!(ShardMessage::from_line(&line), Ok(message));
         }
-        for order in [ChildOrder::Begin(Time(12)), ChildOrder::Stop] {
+        for order in [SupervisorMessage::Begin(Time(12)), SupervisorMessage::Stop] {
             let line = serde_json::to_string(&order).unwrap();
-            assert_eq!(serde_json::from_str::<ChildOrder>(&line).unwrap(), order);
+            assert_eq!(
+                serde_json::from_str::<SupervisorMessage>(&line).unwrap(),
+                order
+            );
         }
     }
 
@@ -186,7 +189,10 @@ mod tests {
             assert!(problem.starts_with("it sent"), "{problem}");
         }
         for line in ["", "stop", r#""begin""#, r#"{"begin":"soon"}"#] {
-            assert!(serde_json::from_str::<ChildOrder>(line).is_err(), "{line}");
+            assert!(
+                serde_json::from_str::<SupervisorMessage>(line).is_err(),
+                "{line}"
+            );
         }
     }
 }

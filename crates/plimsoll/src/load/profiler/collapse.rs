@@ -9,7 +9,7 @@ use plimsoll_model::runs::profile::FoldedStacks;
 
 /// Number of samples to fold at once. The library (`inferno`) keeps all distinct stacks of its input in memory; the
 /// profile keeps only the most frequent ones.
-const CHUNK_SAMPLES: usize = 5_000;
+const SAMPLES_PER_CHUNK: usize = 5_000;
 
 /// Maximum input to fold at once, bytes.
 const MAX_CHUNK_BYTES: usize = 16 << 20;
@@ -21,7 +21,7 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// When reading fails, or a line is too long.
-pub(super) fn fold(mut from: impl BufRead) -> io::Result<FoldedStacks> {
+pub(super) fn fold_stacks(mut from: impl BufRead) -> io::Result<FoldedStacks> {
     let mut stacks = FoldedStacks::default();
     let (mut chunk, mut samples, mut line) = (Vec::new(), 0, Vec::new());
     loop {
@@ -29,7 +29,7 @@ pub(super) fn fold(mut from: impl BufRead) -> io::Result<FoldedStacks> {
         chunk.extend_from_slice(&line);
         chunk.push(b'\n');
         samples += usize::from(line.is_empty());
-        let is_full = samples >= CHUNK_SAMPLES || chunk.len() >= MAX_CHUNK_BYTES;
+        let is_full = samples >= SAMPLES_PER_CHUNK || chunk.len() >= MAX_CHUNK_BYTES;
         if end == LineEnd::EndOfInput || line.is_empty() && is_full {
             fold_chunk(&chunk, &mut stacks)?;
             chunk.clear();
@@ -86,7 +86,7 @@ burner  17/18 14239.995718: cpu-clock:
 
     #[test]
     fn samples_fold_to_outermost_first() {
-        let stacks = fold(SCRIPT.as_bytes()).unwrap();
+        let stacks = fold_stacks(SCRIPT.as_bytes()).unwrap();
         let all: Vec<(&str, u64)> = stacks.iter().collect();
         assert_eq!(
             all,
@@ -101,7 +101,7 @@ burner  17/18 14239.995718: cpu-clock:
     fn names_of_cpp_keep_their_samples() {
         let script = "svc 17/18 1.5: cpu-clock:\n\t 1aa340 (anonymous namespace)::hash(int) (/opt/svc)\n\
                       \t 1aa350 ptr::operator->() (/opt/svc)\n\t 1aa360 main (/opt/svc)\n\n";
-        let stacks = fold(script.as_bytes()).unwrap();
+        let stacks = fold_stacks(script.as_bytes()).unwrap();
         let all: Vec<(&str, u64)> = stacks.iter().collect();
         let [(stack, 1)] = all[..] else {
             panic!("{all:?}");
@@ -113,13 +113,13 @@ burner  17/18 14239.995718: cpu-clock:
 
     #[test]
     fn many_chunks_fold_like_one() {
-        let repeats = CHUNK_SAMPLES + 10;
-        let stacks = fold(SCRIPT.repeat(repeats).as_bytes()).unwrap();
-        assert_eq!(stacks.samples(), 2 * repeats as u64);
+        let repeats = SAMPLES_PER_CHUNK + 10;
+        let stacks = fold_stacks(SCRIPT.repeat(repeats).as_bytes()).unwrap();
+        assert_eq!(stacks.sample_count(), 2 * repeats as u64);
         assert_eq!(stacks.iter().count(), 2);
         for empty in ["", "\n\n", "# a comment\n", "\t 12 f (x)\n\n", "error\n\n"] {
-            assert_eq!(fold(empty.as_bytes()).unwrap().samples(), 0);
+            assert_eq!(fold_stacks(empty.as_bytes()).unwrap().sample_count(), 0);
         }
-        assert!(fold("x".repeat(MAX_LINE_BYTES + 1).as_bytes()).is_err());
+        assert!(fold_stacks("x".repeat(MAX_LINE_BYTES + 1).as_bytes()).is_err());
     }
 }

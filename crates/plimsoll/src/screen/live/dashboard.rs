@@ -169,7 +169,7 @@ impl Dashboard {
     /// Returns the dashboard of a run of `plan` before its first call. `view_cpu` is the live view's CPU time so far.
     pub(super) fn new(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Dashboard {
         let schedule = Schedule::new(&plan.load, plan.seed);
-        let (_, call) = plan.call.names();
+        let (_, call) = plan.call.protocol_and_call_name();
         Dashboard {
             title: plan.name.clone(),
             subtitle: format!("{call} at {}", plan.target.url),
@@ -200,7 +200,7 @@ impl Dashboard {
     }
 
     /// Adds an interval. `view_cpu` is the live view's CPU time so far.
-    pub(super) fn interval(&mut self, interval: &IntervalRecord, view_cpu: Duration) {
+    pub(super) fn add_interval(&mut self, interval: &IntervalRecord, view_cpu: Duration) {
         let seconds = interval.length.as_secs_f64();
         let mut last = StageRecord::default();
         let mut counts = false;
@@ -221,12 +221,12 @@ impl Dashboard {
             RunPhase::WarmUp
         };
         self.elapsed = interval.end_offset();
-        let ended = last.ended();
+        let ended = last.ended_calls();
         // Skip a truncated interval, which is too short to give a rate.
         if interval.length >= MIN_COMPLETE_INTERVAL {
             self.last = PeriodStats::new(last, seconds);
         }
-        self.calls = self.so_far.record.ended();
+        self.calls = self.so_far.record.ended_calls();
         if !self.wanted_objectives.is_empty() && counts {
             self.objective_inputs.add(interval);
             let (ended, measured_for) = (self.calls as f64, self.so_far.seconds);
@@ -249,7 +249,7 @@ impl Dashboard {
         self.view_share = used.as_secs_f64() / seconds.max(1e-3);
         self.view_cpu = view_cpu;
         if interval.length >= MIN_COMPLETE_INTERVAL {
-            let rate = self.last.per_second(self.last.record.ended()).round() as u64;
+            let rate = self.last.per_second(self.last.record.ended_calls()).round() as u64;
             let response = self.last.response();
             let whole = |us: Option<f64>| us.unwrap_or(0.0).round() as u64;
             for (history, value) in [
@@ -267,7 +267,7 @@ impl Dashboard {
 
     /// Returns the name and the values, by interval, of the p99 response time, or of the maximum if no interval has
     /// enough calls for a p99.
-    pub(super) fn tail_history(&self) -> (&'static str, &VecDeque<u64>) {
+    pub(super) fn tail_latency_history(&self) -> (&'static str, &VecDeque<u64>) {
         if self.p99s.iter().any(|us| *us > 0) {
             ("p99", &self.p99s)
         } else {
@@ -282,7 +282,7 @@ impl Dashboard {
             let rate = self.so_far.per_second(self.calls);
             let left = wanted.saturating_sub(self.calls);
             let words = if rate > 0.0 && self.calls > 0 {
-                remaining::estimate(left as f64 / rate)
+                remaining::format_estimate(left as f64 / rate)
             } else {
                 "not yet known".to_owned()
             };

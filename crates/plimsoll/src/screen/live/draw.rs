@@ -47,7 +47,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         frame.render_widget(Paragraph::new(lines(board, area)), area);
         return;
     }
-    let rows = RowLayout::allot(area, board, noted);
+    let rows = RowLayout::allot_rows(area, board, noted);
     let [head, middle, objectives, pictures, ends, notes, foot] = Layout::vertical([
         Constraint::Length(rows.head),
         Constraint::Length(TIMES_TABLE_ROWS),
@@ -62,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     let left = LEFT_PANEL_WIDTH.min(area.width.div_ceil(2) + 1);
     let halves =
         |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);
-    header(frame, head, board);
+    draw_header(frame, head, board);
     let [calls, times] = halves(middle);
     calls_panel(frame, without_gap(calls), board);
     times_panel(frame, times, board);
@@ -70,12 +70,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     let [rates, tails] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)])
             .areas(pictures);
-    history(frame, rates, "calls/s", &board.rates, ACCENT_STYLE, |n| {
+    draw_history(frame, rates, "calls/s", &board.rates, ACCENT_STYLE, |n| {
         rate(n as f64)
     });
     let orange = Style::new().fg(Color::Yellow);
-    let (name, tail) = board.tail_history();
-    history(frame, tails, name, tail, orange, |us| time(us as f64));
+    let (name, tail) = board.tail_latency_history();
+    draw_history(frame, tails, name, tail, orange, |us| time(us as f64));
     let [failed, both] = halves(ends);
     errors_panel(frame, without_gap(failed), board);
     endpoints_panel(frame, both, board);
@@ -95,7 +95,7 @@ struct RowLayout {
 impl RowLayout {
     /// Distributes the rows of the terminal. If there are too few, the least important parts are dropped first; spare
     /// rows are used for objectives with long reasons, then for the charts.
-    fn allot(area: Rect, board: &Dashboard, noted: &[String]) -> RowLayout {
+    fn allot_rows(area: Rect, board: &Dashboard, noted: &[String]) -> RowLayout {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
         let mut left = area.height.saturating_sub(head + TIMES_TABLE_ROWS + 1);
@@ -108,11 +108,11 @@ impl RowLayout {
         let objectives = take(if judged > 0 { judged + 1 } else { 0 });
         let ends = take(errors.clamp(3, 6) + 2);
         let pictures = take(MIN_CHART_ROWS);
-        let reasons: usize = verdicts(board, area.width).iter().map(Vec::len).sum();
+        let reasons: usize = verdict_rows(board, area.width).iter().map(Vec::len).sum();
         let more = u16::try_from(reasons).unwrap_or(u16::MAX) - judged;
         let more = if objectives > 0 { left.min(more) } else { 0 };
         left -= more;
-        let notes = notes(noted, area.width).len();
+        let notes = note_rows(noted, area.width).len();
         let wanted = u16::try_from(notes)
             .unwrap_or(u16::MAX)
             .saturating_add(1)
@@ -127,7 +127,7 @@ impl RowLayout {
     }
 }
 
-fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
+fn draw_header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let (phase, style) = match board.phase {
         RunPhase::Connecting { wanted: 0, .. } => ("connecting".to_owned(), DIM_STYLE),
         RunPhase::Connecting { open, wanted } => (
@@ -138,9 +138,9 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
         RunPhase::Measuring => ("measuring".to_owned(), ACCENT_STYLE),
     };
     let width = usize::from(area.width);
-    let room = width.saturating_sub(columns(&phase) + 1);
+    let room = width.saturating_sub(text_width(&phase) + 1);
     let title = shorten(&board.title, room);
-    let gap = room - columns(&title) + 1;
+    let gap = room - text_width(&title) + 1;
     let mut lines = vec![
         Line::from(vec![
             Span::styled(title, BOLD_STYLE),
@@ -211,7 +211,7 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     };
     let mut entries = vec![
         flow("scheduled", now.due, so_far.due, Style::new()),
-        flow("done", now.ended(), so_far.ended(), BOLD_STYLE),
+        flow("done", now.ended_calls(), so_far.ended_calls(), BOLD_STYLE),
         flow("failed", now.errors(), so_far.errors(), failing),
         level("in flight", board.in_flight),
         level("waiting", board.backlog),
@@ -277,7 +277,7 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     if area.height == 0 {
         return;
     }
-    let lines = objectives(board, area.width, usize::from(area.height - 1));
+    let lines = objective_lines(board, area.width, usize::from(area.height - 1));
     frame.render_widget(
         Paragraph::new(lines).block(panel("objectives, so far ")),
         area,
@@ -285,10 +285,10 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
 }
 
 /// Returns the lines of all objectives in `rows` rows; each objective gets at least one row.
-fn objectives(board: &Dashboard, width: u16, rows: usize) -> Vec<Line<'static>> {
+fn objective_lines(board: &Dashboard, width: u16, rows: usize) -> Vec<Line<'static>> {
     let mut spare = rows.saturating_sub(board.objectives.len());
     let mut lines = Vec::new();
-    for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, width)) {
+    for (judged, mut wrapped) in board.objectives.iter().zip(verdict_rows(board, width)) {
         // If a reason does not fit, its last row ends with `…`.
         let rest = wrapped.split_off(wrapped.len().min(spare + 1) - 1);
         spare -= wrapped.len();
@@ -309,7 +309,7 @@ fn verdict_style(verdict: ObjectiveVerdict) -> Style {
 }
 
 /// Returns the text of each objective's verdict, wrapped into rows.
-fn verdicts(board: &Dashboard, width: u16) -> Vec<Vec<String>> {
+fn verdict_rows(board: &Dashboard, width: u16) -> Vec<Vec<String>> {
     let rows = |judged| wrap(&verdict_line(judged), usize::from(width));
     board.objectives.iter().map(rows).collect()
 }
@@ -324,7 +324,7 @@ fn verdict_line(judged: &ObjectiveResult) -> String {
     format!("{}: {word} ({})", judged.objective, judged.measured)
 }
 
-fn history(
+fn draw_history(
     frame: &mut Frame<'_>,
     area: Rect,
     title: &str,
@@ -337,7 +337,7 @@ fn history(
     let most = shown.iter().copied().max().unwrap_or(0);
     // If the maximum does not fit into the title, leave it out rather than cut it.
     let scale = format!("{title} (up to {}) ", show(most));
-    let title = if most > 0 && columns(&scale) <= width {
+    let title = if most > 0 && text_width(&scale) <= width {
         scale
     } else {
         format!("{title} ")
@@ -353,7 +353,7 @@ fn history(
 
 fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let errors = board.so_far.errors_by_code();
-    let all = board.so_far.record.ended();
+    let all = board.so_far.record.ended_calls();
     let room = usize::from(area.height.saturating_sub(1));
     let mut entries: Vec<GridRow> = errors
         .iter()
@@ -408,7 +408,7 @@ fn endpoints_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     grid.draw(frame, table);
     let busiest = format!("busiest worker {}", percent(board.busiest_worker));
     let view = format!("{busiest}, this view {:.1} %", board.view_share * 100.0);
-    let busiest = if columns(&view) <= usize::from(below.width) {
+    let busiest = if text_width(&view) <= usize::from(below.width) {
         view
     } else {
         busiest
@@ -421,7 +421,7 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     if area.height < 2 || noted.is_empty() {
         return;
     }
-    let rows = notes(noted, area.width);
+    let rows = note_rows(noted, area.width);
     let room = usize::from(area.height - 1);
     let shown = rows[rows.len().saturating_sub(room)..].iter();
     let shown: Vec<Line<'_>> = shown
@@ -431,10 +431,10 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
 }
 
 /// Returns the messages `noted`, wrapped into rows of `width` columns.
-fn notes(noted: &[String], width: u16) -> Vec<String> {
+fn note_rows(noted: &[String], width: u16) -> Vec<String> {
     let width = usize::from(width);
     let rows = |line: &str| {
-        if columns(line) <= width {
+        if text_width(line) <= width {
             vec![line.to_owned()]
         } else {
             wrap(line, width)
@@ -459,17 +459,17 @@ fn printable(text: &str) -> Line<'static> {
 }
 
 /// Returns the number of terminal columns of `text`; wide characters such as Chinese take two.
-fn columns(text: &str) -> usize {
+fn text_width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
 /// Shortens `text` to at most `room` terminal columns.
 fn shorten(text: &str, room: usize) -> String {
-    if columns(text) <= room {
+    if text_width(text) <= room {
         return text.to_owned();
     }
     let starts = text.char_indices().map(|(at, _)| &text[..at]);
-    let short = starts.take_while(|start| columns(start) < room).last();
+    let short = starts.take_while(|start| text_width(start) < room).last();
     short.map_or_else(String::new, |start| format!("{start}…"))
 }
 

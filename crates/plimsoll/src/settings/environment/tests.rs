@@ -17,7 +17,7 @@ fn environment(process: &[(&str, &str)], file: &[(&str, &str)]) -> Environment {
 #[test]
 fn precedence_is_process_then_alias_then_file() {
     let value = |e: &Environment| {
-        e.fallback("PLIMSOLL_RATE", "grpc")
+        e.fallback_value("PLIMSOLL_RATE", "grpc")
             .map(|f| (f.value, f.variable))
     };
     let alias = Some(("700/s".to_owned(), "N_RPS".to_owned()));
@@ -51,20 +51,24 @@ fn env_file_cannot_run_commands_or_plugins() {
     let mut environment = Environment::default();
     let text = "PLIMSOLL_HEADER_FROM_COMMAND=\"a: touch x\"\nPLIMSOLL_CODEC=x.so\nPLIMSOLL_RATE=5/s\n\
                 SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\n";
-    environment.read_file(".env", text);
+    environment.add_env_file(".env", text);
     for (variable, command) in [
         ("PLIMSOLL_HEADER_FROM_COMMAND", "http"),
         ("PLIMSOLL_CODEC", "plugin"),
         ("PLIMSOLL_KEY_LOG", "http"),
         ("PLIMSOLL_DURATION", "http"),
     ] {
-        assert_eq!(environment.fallback(variable, command), None, "{variable}");
+        assert_eq!(
+            environment.fallback_value(variable, command),
+            None,
+            "{variable}"
+        );
         let failure = environment.rejected_value_failure(variable, command);
         let text = failure.expect("a failure").to_string();
         assert!(text.starts_with(".env"), "{text}");
         assert!(!text.contains("touch") && !text.contains("'5"), "{text}");
     }
-    let rate = environment.fallback("PLIMSOLL_RATE", "http");
+    let rate = environment.fallback_value("PLIMSOLL_RATE", "http");
     assert_eq!(rate.map(|found| found.value).as_deref(), Some("5/s"));
     assert!(
         environment
@@ -82,7 +86,7 @@ fn env_file_cannot_run_commands_or_plugins() {
             .is_none()
     );
     // A file with precedence replaces a malformed line.
-    environment.read_file(".env", "T_DURATION_SEC=5");
+    environment.add_env_file(".env", "T_DURATION_SEC=5");
     assert!(
         environment
             .rejected_value_failure("PLIMSOLL_DURATION", "http")
@@ -101,7 +105,7 @@ fn aliases_accept_bare_numbers_and_units() {
         ],
         &[],
     );
-    let value = |variable| e.fallback(variable, "grpc").map(|f| f.value);
+    let value = |variable| e.fallback_value(variable, "grpc").map(|f| f.value);
     assert_eq!(value("PLIMSOLL_DURATION").as_deref(), Some("30s"));
     assert_eq!(value("PLIMSOLL_WARMUP").as_deref(), Some("500ms"));
     assert_eq!(value("PLIMSOLL_DELAY").as_deref(), Some("2.5ms"));
@@ -113,7 +117,7 @@ fn aliases_accept_bare_numbers_and_units() {
 fn host_and_port_with_ca_become_tls_target() {
     let target = |pairs: &[(&str, &str)]| {
         environment(pairs, &[])
-            .fallback("PLIMSOLL_TARGET", "grpc")
+            .fallback_value("PLIMSOLL_TARGET", "grpc")
             .map(|f| f.value)
     };
     assert_eq!(
@@ -125,7 +129,7 @@ fn host_and_port_with_ca_become_tls_target() {
         Some("grpcs://[::1]:1")
     );
     assert_eq!(target(&[]), None);
-    let listen = environment(&[("DF_PORT", "7")], &[]).fallback("PLIMSOLL_LISTEN", "score");
+    let listen = environment(&[("DF_PORT", "7")], &[]).fallback_value("PLIMSOLL_LISTEN", "score");
     assert_eq!(listen.map(|f| f.value).as_deref(), Some("localhost:7"));
 }
 
@@ -133,7 +137,7 @@ fn host_and_port_with_ca_become_tls_target() {
 fn http_urls_become_session_targets() {
     let value = |name: &str, url: &str, variable: &str, command: &str| {
         environment(&[(name, url)], &[])
-            .fallback(variable, command)
+            .fallback_value(variable, command)
             .map(|found| found.value)
     };
     for (url, target) in [
@@ -181,7 +185,7 @@ fn generic_variables_apply_only_to_sessions() {
         ),
     ] {
         let value = |command| {
-            let found = environment(&[], &[(name, typed)]).fallback(variable, command);
+            let found = environment(&[], &[(name, typed)]).fallback_value(variable, command);
             found.map(|found| found.value)
         };
         for command in ["session", "stack run"] {
@@ -201,7 +205,7 @@ fn generic_variables_apply_only_to_sessions() {
         ("FASTAPI_WORKERS", "4"),
     ];
     let value = |variable, command| {
-        let found = environment(&simulator, &[]).fallback(variable, command);
+        let found = environment(&simulator, &[]).fallback_value(variable, command);
         found.map(|found| found.value)
     };
     assert_eq!(
@@ -216,7 +220,7 @@ fn generic_variables_apply_only_to_sessions() {
 #[test]
 fn bare_host_and_port_apply_only_to_gateway() {
     let listen = |pairs: &[(&str, &str)], command| {
-        let found = environment(pairs, &[]).fallback("PLIMSOLL_LISTEN", command);
+        let found = environment(pairs, &[]).fallback_value("PLIMSOLL_LISTEN", command);
         found.map(|f| f.value)
     };
     let both = [("HOST", "0.0.0.0"), ("PORT", "5000")];
@@ -235,6 +239,6 @@ fn bare_host_and_port_apply_only_to_gateway() {
     for command in ["serve llm", "serve score", "relay sidecar"] {
         assert_eq!(listen(&both, command), None);
     }
-    let target = environment(&both, &[]).fallback("PLIMSOLL_TARGET", "grpc");
+    let target = environment(&both, &[]).fallback_value("PLIMSOLL_TARGET", "grpc");
     assert_eq!(target, None);
 }

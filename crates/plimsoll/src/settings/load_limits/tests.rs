@@ -32,7 +32,7 @@ fn limits(allowed: &[&str]) -> LoadLimits {
 }
 
 fn plan(text: &str) -> Plan {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     spec::resolve(&spec::read(text).unwrap(), &EmptyContext).unwrap()
 }
 
@@ -236,7 +236,7 @@ fn loads_at_once_share_limit_of_connections() {
 fn search_is_kept_within_limits() {
     let limits = limits(&[]);
     let mut find = FindSpec::default();
-    limits.fill_in_search(&mut find);
+    limits.fill_in_search_limits(&mut find);
     assert_eq!(
         (find.most, find.budget),
         (Some(Rate(1000.0)), Some(Period(Duration::from_secs(60))))

@@ -13,18 +13,18 @@ use std::time::Duration;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use plimsoll_engine::StopFlag;
-use plimsoll_engine::worker::StopLevel;
-use plimsoll_serving::accepting::{ConnectionHandler, accept};
+use plimsoll_engine::worker::StopUrgency;
+use plimsoll_serving::accepting::{ConnectionHandler, accept_and_serve};
 use plimsoll_serving::{ServerStream, UnprovenGuard};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::link::{
-    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, StoreLinkRequest,
+use super::tcp_rendezvous::{
+    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, RendezvousRequest,
     check_hello, read_frame, write_frame,
 };
-use super::{REQUEST_TIMEOUT, StoreResponse, answer_request};
+use super::{REQUEST_TIMEOUT, StoreResponse, perform_request};
 use crate::screen::console;
 
 /// How long shard 0 keeps serving after the run, so that the other shards can read the result.
@@ -73,9 +73,9 @@ impl StoreHost {
         };
         let bound = address.listen(access).map_err(|e| e.to_string())?;
         let (server, never) = (serving.clone(), std::future::pending());
-        runtime.spawn(async move { accept(bound, server, never).await });
+        runtime.spawn(async move { accept_and_serve(bound, server, never).await });
         let folder = folder.keep();
-        console::confirmation(format_args!(
+        console::print_confirmation(format_args!(
             "shard 0: storing shard data in {} until the run is complete",
             folder.display()
         ));
@@ -99,7 +99,7 @@ impl StoreHost {
         } = &self.serving;
         let is_awaited =
             || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
-        while is_awaited() && waited < patience && stop.level() != StopLevel::Now {
+        while is_awaited() && waited < patience && stop.level() != StopUrgency::Now {
             thread::sleep(POLL_INTERVAL);
             waited += POLL_INTERVAL;
         }
@@ -107,12 +107,12 @@ impl StoreHost {
 
     /// Removes the folder if its data is saved in a run directory (`is_kept`); otherwise prints how to recover the
     /// data.
-    pub(super) fn clear(&self, is_kept: bool) {
+    pub(super) fn remove_or_report_folder(&self, is_kept: bool) {
         if is_kept {
             // Ignore errors, because files that remain in a temporary folder do no harm.
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
-            console::notice(format_args!(
+            console::print_notice(format_args!(
                 "shard data kept in {}; recover it with `plimsoll merge file://…`",
                 self.folder.display()
             ));
@@ -167,11 +167,11 @@ impl HostService {
 
     async fn answer_requests(&self, stream: &mut impl ServerStream) -> io::Result<()> {
         while let Some(request) = read_frame(stream, FRAME_LIMITS).await? {
-            let StoreLinkRequest::Ask(ask) = request else {
+            let RendezvousRequest::Ask(ask) = request else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             let root = Path::default();
-            let answered = answer_request(&*self.store, &root, ask);
+            let answered = perform_request(&*self.store, &root, ask);
             let answered = tokio::time::timeout(REQUEST_TIMEOUT, answered).await?;
             write_frame(stream, answered).await?;
         }

@@ -39,9 +39,10 @@ pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> LeaderConfig {
 }
 
 fn header() -> RunHeader {
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
     let spec = plimsoll_model::spec::read(text).unwrap();
-    let plan = crate::load::planning::plan(&spec, &Default::default(), &PlanSource::Flags).unwrap();
+    let plan = crate::load::planning::resolve_plan(&spec, &Default::default(), &PlanSource::Flags)
+        .unwrap();
     RunHeader::for_plan(&plan, "", "0", Timestamp::UNIX_EPOCH)
 }

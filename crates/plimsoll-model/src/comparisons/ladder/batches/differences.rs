@@ -21,7 +21,7 @@ const MIN_BOOTSTRAP_BLOCKS: usize = 20;
 
 /// Minimum number of pairs per lag of the estimated autocorrelation. With only 12, too many simulated ladders of equal
 /// rungs reported a difference when disturbances lasted for tens of rounds.
-const PAIRS_PER_LAG: usize = 16;
+const MIN_PAIRS_PER_LAG: usize = 16;
 
 /// Number of resamples of a bootstrap, large because simultaneous intervals need the far tails.
 const BOOTSTRAP_RESAMPLES: usize = 8_000;
@@ -72,7 +72,7 @@ fn reduce_to_medians(values: &[f64], most: usize) -> Vec<f64> {
 fn autocorrelated_difference(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
     let medians = reduce_to_medians(differences, MAX_PAIRS);
     let found = paired_difference(&medians, alpha)?;
-    let wider = interval_widening(&medians, medians.len() / PAIRS_PER_LAG, alpha);
+    let wider = interval_widening(&medians, medians.len() / MIN_PAIRS_PER_LAG, alpha);
     Some(PairedDifference {
         low: found.shift - wider * (found.shift - found.low),
         high: found.shift + wider * (found.high - found.shift),

@@ -6,7 +6,7 @@ fn read(text: &str) -> (Vec<String>, Vec<(u64, RowResult)>) {
     while let Some(row) = lines.next().unwrap() {
         rows.push(row);
     }
-    (lines.names().to_vec(), rows)
+    (lines.column_names().to_vec(), rows)
 }
 
 /// Returns the line's columns by name, and its time in nanoseconds since 1970.

@@ -57,7 +57,7 @@ impl GeneratorStats {
         let counted = interval.stages.iter();
         let counted = counted.filter(|(stage, _)| !header.is_warmup(*stage));
         let records: Vec<&StageRecord> = counted.map(|(_, record)| record).collect();
-        if is_gone(&records) {
+        if is_target_gone(&records) {
             self.gone_intervals += 1;
             self.pending = None;
             return;
@@ -83,13 +83,16 @@ impl GeneratorStats {
         }
     }
 
-    /// Returns the intervals in which a worker was above [`BUSY_RATIO`] while the target was up.
-    pub fn busy_intervals(&self) -> u64 {
+    /// Returns the number of intervals in which a worker was above [`BUSY_RATIO`] while the target was up.
+    pub fn busy_interval_count(&self) -> u64 {
         self.busy_intervals + u64::from(self.pending.as_ref().is_some_and(|last| last.is_busy))
     }
 
     /// Returns how late arrivals were noticed while the target was up. `record`: the record of the whole run.
-    pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, TimeHistogram> {
+    pub(super) fn pacing_while_target_up<'a>(
+        &self,
+        record: &'a StageRecord,
+    ) -> Cow<'a, TimeHistogram> {
         if self.gone_intervals == 0 {
             return Cow::Borrowed(&record.pacing);
         }
@@ -101,7 +104,7 @@ impl GeneratorStats {
     }
 
     /// Returns why the load was late, as the end of a sentence; empty where that is not known.
-    pub(super) fn lateness_cause(&self) -> String {
+    pub(super) fn describe_lateness_cause(&self) -> String {
         if self.machine_data_length.is_zero() {
             return String::new();
         }
@@ -114,11 +117,11 @@ impl GeneratorStats {
 }
 
 /// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times.
-fn is_gone(records: &[&StageRecord]) -> bool {
+fn is_target_gone(records: &[&StageRecord]) -> bool {
     let is_link = |outcome: crate::Outcome| outcome.failure_source() == Some(FailureSource::Link);
     let failed = |record: &&StageRecord| {
         let mut all = record.outcomes.iter().chain(record.connect_failures.iter());
         all.any(|(outcome, _)| is_link(outcome))
     };
-    records.iter().all(|record| record.ok() == 0) && records.iter().any(failed)
+    records.iter().all(|record| record.ok_calls() == 0) && records.iter().any(failed)
 }

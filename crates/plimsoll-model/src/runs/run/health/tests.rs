@@ -142,7 +142,7 @@ fn busy_worker_does_not_invalidate_run() {
         };
         busy.add(&RunHeader::default(), &interval);
     }
-    assert_eq!((busy.busy_intervals(), busy.stalled_intervals), (1, 1));
+    assert_eq!((busy.busy_interval_count(), busy.stalled_intervals), (1, 1));
     let stalled = (ProblemKind::MachineStalled, false);
     assert_eq!(
         kinds(&judged(&record(1, 1), true, Duration::ZERO, &busy)),

@@ -61,17 +61,20 @@ pub struct ConnectionsNeeded {
 impl ConnectionsNeeded {
     /// If calls waited because there are too few connections, each connection was busy for more than this share of the
     /// time (0–1). If connections were less busy, a stall of the target caused the waits.
-    const BUSY_SHARE: f64 = 0.5;
+    const MIN_BUSY_SHARE: f64 = 0.5;
 
     /// A target that queues calls takes longer with more concurrent calls. If the median service time is within this
     /// factor of the shortest, the target does not queue calls and could have served more of them.
-    const QUEUE_FACTOR: f64 = 1.25;
+    const MAX_UNQUEUED_TIME_RATIO: f64 = 1.25;
 
     /// Computes the number of connections that are needed. `None`: connections carry several calls at once, there were
     /// enough connections, or the number is not known.
     pub fn new(record: &StageRecord, header: &RunHeader) -> Option<ConnectionsNeeded> {
         let connections = header.connections?;
-        if !header.is_open() || header.calls_at_once != Some(1) || record.waited_for_stream == 0 {
+        if !header.is_open_loop()
+            || header.calls_at_once != Some(1)
+            || record.waited_for_stream == 0
+        {
             return None;
         }
         let measured = header.planned_stages.iter().filter(|stage| !stage.warmup);
@@ -81,10 +84,11 @@ impl ConnectionsNeeded {
         let service_p99_ns = quantile(service, 0.99)?;
         let median = service.value_at_quantile(0.5) as f64;
         // With a single connection, the target has only one call at a time, so it can't queue any.
-        let is_unqueued = connections == 1 || median <= Self::QUEUE_FACTOR * service.min() as f64;
+        let is_unqueued =
+            connections == 1 || median <= Self::MAX_UNQUEUED_TIME_RATIO * service.min() as f64;
         let busy = |ns: f64| rate_per_s * ns / 1e9;
         let needed = busy(service_p99_ns as f64).ceil() as u64;
-        let is_busy = busy(service.mean()) > Self::BUSY_SHARE * f64::from(connections);
+        let is_busy = busy(service.mean()) > Self::MIN_BUSY_SHARE * f64::from(connections);
         (is_unqueued && is_busy && needed > u64::from(connections)).then_some(ConnectionsNeeded {
             connections,
             needed,

@@ -23,7 +23,7 @@ pub(super) fn collect_problems(
     let is_measured = header.source == RunOrigin::Measured;
     let mut problems: Vec<HealthProblem> = HealthProblem::from_shards(&header.shards).collect();
     if header.insecure {
-        problems.insert(0, HealthProblem::server_unchecked());
+        problems.insert(0, HealthProblem::server_certificate_unchecked());
     }
     if is_measured {
         problems.extend(find_problems(&judged, header, &totals.observed, delivery));
@@ -33,7 +33,7 @@ pub(super) fn collect_problems(
         // Where the memory of idle connections is measured, calls only check that the peer is alive.
         problems
             .iter_mut()
-            .for_each(HealthProblem::keep_memory_valid);
+            .for_each(HealthProblem::keep_memory_figures_valid);
     }
     let wanted = u64::from(header.connections.unwrap_or(0));
     let every = totals.stages.values();
@@ -57,14 +57,18 @@ pub(super) fn collect_problems(
         let made = judged.connections_full + judged.connections_resumed;
         // Replacing an idle connection makes no call wait, so it does not count.
         let made = made.saturating_sub(judged.connections_idle_closed);
-        problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
+        problems.extend(HealthProblem::connections_not_reused(
+            wanted,
+            made,
+            judged.ended_calls(),
+        ));
     }
     let full = judged.connections_full;
     let of_both = (full, judged.connections_resumed);
     if let Some(share) = header.full_share {
         problems.extend(HealthProblem::wrong_handshake_mix(share, of_both));
     } else if header.cold && header.resume && full > 0 {
-        problems.push(HealthProblem::not_resumed(
+        problems.push(HealthProblem::sessions_not_resumed(
             full,
             judged.connections_first,
             judged.connections_resumed,

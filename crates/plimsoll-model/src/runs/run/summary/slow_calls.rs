@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::records::record::{SlowestCalls, TracedCall};
 use crate::rows::template::TraceId;
-use crate::runs::run::times::round_to_thousandths;
+use crate::runs::run::times_summary::round_to_thousandths;
 
 /// One of the slowest calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]

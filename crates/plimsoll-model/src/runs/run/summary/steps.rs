@@ -6,7 +6,7 @@ use super::ErrorSummary;
 use crate::Outcome;
 use crate::records::instrument::LatenessBounds;
 use crate::records::record::StepRecord;
-use crate::runs::run::times::TimesSummary;
+use crate::runs::run::times_summary::TimesSummary;
 
 /// The figures of one step of a journey.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,12 +31,12 @@ pub struct StepSummary {
 
 impl StepSummary {
     pub(super) fn from_record(step: &StepRecord, lateness: Option<&LatenessBounds>) -> StepSummary {
-        let cut_off = step.calls_cut_off();
+        let cut_off = step.cut_off_call_count();
         StepSummary {
             name: step.name.clone(),
             due: step.due,
-            ok: step.ok(),
-            errors: step.outcomes.total() - step.ok() - cut_off,
+            ok: step.ok_calls(),
+            errors: step.outcomes.total() - step.ok_calls() - cut_off,
             cut_off,
             errors_by_code: ErrorSummary::from_counts(&step.outcomes, Outcome::is_error),
             response: TimesSummary::with_lateness(&step.response, lateness),

@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::ResourcesSummary;
 use crate::records::record::{FailureDetail, StageRecord, add_detail};
 use crate::runs::run::RunHeader;
-use crate::runs::run::delivery::mean_unnoticed;
+use crate::runs::run::delivery::mean_unnoticed_calls;
 use crate::runs::run::health::{GeneratorStats, INTERVAL_LENGTH, MIN_COMPLETE_INTERVAL};
 use crate::runs::run::interval::{IntervalRecord, ResourceUsage};
 use crate::runs::run::memory::MemoryReading;
 use crate::runs::run::rotation::RotationTotals;
 use crate::runs::run::sampling::StageSeconds;
-use crate::runs::run::times::round_to_thousandths;
+use crate::runs::run::times_summary::round_to_thousandths;
 
 impl ResourcesSummary {
     /// Converts the resources of an interval. `share`: the stage's share of the interval.
-    fn scaled(r: &ResourceUsage, share: f64) -> ResourcesSummary {
+    fn scale_resources(r: &ResourceUsage, share: f64) -> ResourcesSummary {
         ResourcesSummary {
             cpu_user_us: r.cpu_user_us as f64 * share,
             cpu_system_us: r.cpu_system_us.map(|us| us as f64 * share),
@@ -43,7 +43,7 @@ impl ResourcesSummary {
     }
 
     /// Rounds the figures, and divides the CPU time by `calls`.
-    pub(super) fn rounded_per_call(self, calls: u64) -> ResourcesSummary {
+    pub(super) fn with_cpu_per_call(self, calls: u64) -> ResourcesSummary {
         let cpu_us = self.cpu_system_us.map(|us| self.cpu_user_us + us);
         let cpu_us = cpu_us.filter(|_| calls > 0);
         ResourcesSummary {
@@ -95,10 +95,10 @@ impl StageTotals {
     ) -> StageTotals {
         let (begin, planned_end) = header.stage_span(stage);
         let end = match planned_end {
-            // The time of a stage without calls counts, unless memory is measured in the stage.
+            // The time of a stage without calls is part of the window, unless the stage measures memory.
             Some(_) if header.has_no_calls(stage) && !run.memory.is_empty() => begin,
             Some(end) => end.min(run.end),
-            None if header.is_open() => run.end,
+            None if header.is_open_loop() => run.end,
             None => self.last_end,
         };
         StageTotals {
@@ -177,7 +177,7 @@ impl RunTotals {
         self.memory.extend(&interval.memory);
         // The resources of an interval that spans two stages are divided in proportion to the calls that ended in each
         // stage.
-        let weight = |r: &StageRecord| r.ended() as f64 * 1e3 + r.due as f64;
+        let weight = |r: &StageRecord| r.ended_calls() as f64 * 1e3 + r.due as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
         let client = merge_usage(self.unattributed.0.take(), interval.client);
         let server = merge_usage(self.unattributed.1.take(), interval.server);
@@ -197,21 +197,22 @@ impl RunTotals {
                 let whole = is_within_stage(header, *stage, interval).then_some(interval.length);
                 self.seconds.entry(*stage).or_default().add(record, whole);
             }
-            let unnoticed = mean_unnoticed(&record.pacing, interval.length);
+            let unnoticed = mean_unnoticed_calls(&record.pacing, interval.length);
             totals.unnoticed = totals.unnoticed.max(unnoticed);
-            if record.ended() > 0 {
+            if record.ended_calls() > 0 {
                 totals.last_end = totals.last_end.max(interval.end_offset());
             }
             totals.connections_open_max =
                 totals.connections_open_max.max(interval.connections_open);
             if all > 0.0 {
                 let share = weight(record) / all;
-                let of =
-                    |used: Option<ResourceUsage>| Some(ResourcesSummary::scaled(&used?, share));
+                let of = |used: Option<ResourceUsage>| {
+                    Some(ResourcesSummary::scale_resources(&used?, share))
+                };
                 add_resources(&mut totals.client, of(client));
                 add_resources(&mut totals.server, of(server));
             }
-            measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
+            measured |= !header.is_warmup(*stage) && record.due + record.ended_calls() > 0;
         }
         if measured {
             self.observed.add(header, interval);
@@ -220,7 +221,7 @@ impl RunTotals {
             .add(|stage| header.is_warmup(stage), interval);
         let ends: Vec<Option<Duration>> = header.stage_ends().collect();
         self.add_stages_without_calls(header, &ends, interval);
-        self.count_in_windows(&ends, interval);
+        self.count_calls_in_windows(&ends, interval);
     }
 
     /// Adds totals for the stages in which the plan has no calls, once the run has reached them; they have no records.
@@ -246,7 +247,7 @@ impl RunTotals {
     }
 
     /// Counts calls in the stage in whose window they end, even if they started in an earlier stage.
-    fn count_in_windows(&mut self, ends: &[Option<Duration>], interval: &IntervalRecord) {
+    fn count_calls_in_windows(&mut self, ends: &[Option<Duration>], interval: &IntervalRecord) {
         let is_over = |stage: u8| {
             let end = ends.get(usize::from(stage)).copied().flatten();
             end.is_some_and(|end| end <= interval.start_offset)
@@ -254,7 +255,7 @@ impl RunTotals {
         for (stage, record) in &interval.stages {
             let current = (*stage..u8::MAX).find(|&stage| !is_over(stage));
             if let Some(totals) = current.and_then(|stage| self.stages.get_mut(&stage)) {
-                totals.ended_in_window += record.ended();
+                totals.ended_in_window += record.ended_calls();
             }
         }
     }
@@ -276,7 +277,7 @@ impl RunTotals {
     }
 
     /// Returns the number of intervals that were added.
-    pub fn intervals(&self) -> u64 {
+    pub fn interval_count(&self) -> u64 {
         self.intervals
     }
 }

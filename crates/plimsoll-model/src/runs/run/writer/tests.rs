@@ -39,13 +39,13 @@ fn full_disk_reported_once_and_data_kept() {
     assert_eq!(run.state, RunState::Partial);
     assert!(run.reason.unwrap().contains("No space left"));
     assert_eq!(
-        run.totals.intervals(),
+        run.totals.interval_count(),
         3,
         "the figures stay whole in memory"
     );
     let loaded = Run::load(&dir).unwrap();
     assert_eq!(
-        (loaded.state, loaded.totals.intervals()),
+        (loaded.state, loaded.totals.interval_count()),
         (RunState::Partial, 1)
     );
 }
@@ -61,7 +61,7 @@ fn totals_survive_failed_run_json_write() {
     fs::remove_dir_all(&dir).unwrap();
     let unsaved = writer.finish(RunEnding::complete()).unwrap_err();
     assert!(unsaved.error.to_string().contains("run.json"));
-    assert_eq!(unsaved.run.totals.intervals(), 1);
+    assert_eq!(unsaved.run.totals.interval_count(), 1);
     assert_eq!(unsaved.run.state, RunState::Partial);
     assert!(unsaved.run.reason.unwrap().contains("run.json"));
 }

@@ -5,7 +5,7 @@ use plimsoll_model::rows::template::{FieldSource, RenderContext, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::well_known::{any_content, is_current_time, json_or_string};
+use super::well_known_types::{any_message_type, is_current_time, json_or_string};
 use super::{TemplateTree, find_field};
 
 /// A converter that replaces templates with their values of one call.
@@ -14,28 +14,28 @@ pub(super) struct TemplateFiller<'a> {
 }
 
 impl TemplateFiller<'_> {
-    pub(super) fn message(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
+    pub(super) fn fill_message(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
         match (message.full_name(), tree) {
             (_, TemplateTree::Template(template)) if tree.column().is_some() => {
-                row_to_json(message, &self.text(template))
+                row_to_json(message, &self.fill_text(template))
             }
             (
                 "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue",
                 tree,
-            ) => self.any_json(tree),
+            ) => self.fill_any_json(tree),
             ("google.protobuf.Any", TemplateTree::Object(entries)) => {
-                match any_content(message, entries) {
+                match any_message_type(message, entries) {
                     Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
-                        build_object(self.entries(tree), |key, tree| {
+                        build_object(self.fill_keys(tree), |key, tree| {
                             if key == "value" {
-                                self.message(&held, tree)
+                                self.fill_message(&held, tree)
                             } else {
-                                self.any_json(tree)
+                                self.fill_any_json(tree)
                             }
                         })
                     }
                     Some((held, _)) => self.fill_fields(&held, tree),
-                    None => self.any_json(tree),
+                    None => self.fill_any_json(tree),
                 }
             }
             (_, TemplateTree::Object(_)) => self.fill_fields(message, tree),
@@ -43,14 +43,14 @@ impl TemplateFiller<'_> {
         }
     }
 
-    fn text(&self, template: &Template) -> String {
+    fn fill_text(&self, template: &Template) -> String {
         let mut text = Vec::new();
         template.write(self.moment, &mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Returns an object's keys, with their templates filled, and its values.
-    fn entries<'t>(&self, tree: &'t TemplateTree) -> Vec<(String, &'t TemplateTree)> {
+    fn fill_keys<'t>(&self, tree: &'t TemplateTree) -> Vec<(String, &'t TemplateTree)> {
         match tree {
             TemplateTree::Object(entries) => entries
                 .iter()
@@ -58,31 +58,33 @@ impl TemplateFiller<'_> {
                 .collect(),
             TemplateTree::Keyed(entries) => entries
                 .iter()
-                .map(|(key, tree)| (self.text(key), tree))
+                .map(|(key, tree)| (self.fill_text(key), tree))
                 .collect(),
             _ => Vec::new(),
         }
     }
 
     /// Returns JSON of any type, for messages such as `google.protobuf.Value`.
-    fn any_json(&self, tree: &TemplateTree) -> Value {
+    fn fill_any_json(&self, tree: &TemplateTree) -> Value {
         match tree {
             TemplateTree::Constant(value) => value.clone(),
             TemplateTree::Template(template) => match template.sole_field() {
                 Some(only) if only.is_number() || tree.column().is_some() => {
-                    json_or_string(&self.text(template))
+                    json_or_string(&self.fill_text(template))
                 }
-                _ => Value::String(self.text(template)),
+                _ => Value::String(self.fill_text(template)),
             },
-            TemplateTree::List(items) => items.iter().map(|item| self.any_json(item)).collect(),
+            TemplateTree::List(items) => {
+                items.iter().map(|item| self.fill_any_json(item)).collect()
+            }
             TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
-                build_object(self.entries(tree), |_, tree| self.any_json(tree))
+                build_object(self.fill_keys(tree), |_, tree| self.fill_any_json(tree))
             }
         }
     }
 
     fn fill_fields(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
-        build_object(self.entries(tree), |key, tree| {
+        build_object(self.fill_keys(tree), |key, tree| {
             self.fill_field(find_field(message, key).as_ref(), tree)
         })
     }
@@ -92,16 +94,16 @@ impl TemplateFiller<'_> {
         match tree {
             TemplateTree::Constant(value) => value.clone(),
             TemplateTree::Template(template) => {
-                let text = self.text(template);
+                let text = self.fill_text(template);
                 let Some((field, only)) = field.zip(template.sole_field()) else {
                     return Value::String(text);
                 };
                 match field.kind() {
                     Kind::Bytes if matches!(only.source, FieldSource::Uuid) => {
-                        Value::String(base64(&only.uuid(self.moment)))
+                        Value::String(encode_base64(&only.uuid(self.moment)))
                     }
                     Kind::Message(message) if is_current_time(&message, tree) => {
-                        Value::String(self.moment.rfc3339())
+                        Value::String(self.moment.format_rfc3339())
                     }
                     _ => text_to_json(field, &text),
                 }
@@ -111,7 +113,7 @@ impl TemplateFiller<'_> {
                     && message.full_name() == "google.protobuf.ListValue"
                     && !field.is_some_and(FieldDescriptor::is_list)
                 {
-                    return self.any_json(tree);
+                    return self.fill_any_json(tree);
                 }
                 Value::Array(
                     items
@@ -122,13 +124,13 @@ impl TemplateFiller<'_> {
             }
             TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
                 let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
-                    return self.any_json(tree);
+                    return self.fill_any_json(tree);
                 };
                 if !message.is_map_entry() {
-                    return self.message(&message, tree);
+                    return self.fill_message(&message, tree);
                 }
                 let value = message.map_entry_value_field();
-                let mut entries = self.entries(tree);
+                let mut entries = self.fill_keys(tree);
                 if message.map_entry_key_field().kind() == Kind::Bool {
                     for (key, _) in &mut entries {
                         match key.as_str() {
@@ -202,7 +204,7 @@ pub(super) fn text_to_json(field: &FieldDescriptor, text: &str) -> Value {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     use ::base64::Engine as _;
     ::base64::engine::general_purpose::STANDARD.encode(bytes)
 }

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::filler::text_to_json;
 use super::scalar::{wire_type, wire_types};
-use super::{TemplateMessage, TemplateTree, without_tag_and_length};
-use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
+use super::{TemplateMessage, TemplateTree, strip_tag_and_length};
+use crate::grpc::patched_message::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
 
 impl TemplateMessage<'_> {
-    pub(super) fn list_nodes(
+    pub(super) fn repeated_field_nodes(
         &self,
         field: &FieldDescriptor,
         items: &[TemplateTree],
@@ -22,7 +22,7 @@ impl TemplateMessage<'_> {
         let encode = |value: Value, path: &str| -> Result<Vec<u8>, SchemaError> {
             let bytes = self.encode_field(message, name, Value::Array(vec![value]), path)?;
             Ok(if packed {
-                without_tag_and_length(&bytes)
+                strip_tag_and_length(&bytes)
             } else {
                 bytes
             })
@@ -38,7 +38,7 @@ impl TemplateMessage<'_> {
                     if let Some(column) = tree.column() {
                         let each = |value| encode(value, &path);
                         let typed = |text: &str| text_to_json(field, text);
-                        elements.push(self.encode_rows(column, &path, typed, each)?);
+                        elements.push(self.row_column_node(column, &path, typed, each)?);
                         continue;
                     }
                     if let Some(index) = tree
@@ -64,7 +64,7 @@ impl TemplateMessage<'_> {
         }
         if packed {
             let tag = FieldTag::new(field.number(), wire_types::LEN);
-            elements = vec![PatchNode::nested(tag, elements)];
+            elements = vec![PatchNode::new_nested(tag, elements)];
         }
         Ok(elements)
     }

@@ -3,7 +3,7 @@
 use plimsoll_model::rows::template::{FieldSource, RandomRange, TemplateField, TimeFormat};
 use prost_reflect::{FieldDescriptor, Kind};
 
-use crate::grpc::patch::{FieldPresence, FieldTag, NumberEncoding, PatchNode};
+use crate::grpc::patched_message::{FieldPresence, FieldTag, NumberEncoding, PatchNode};
 
 /// Wire types (Protocol Buffers, "Encoding").
 pub(super) mod wire_types {

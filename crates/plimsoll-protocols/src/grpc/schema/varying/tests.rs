@@ -249,8 +249,8 @@ proptest! {
             return Ok(());
         }
         let order = shape.dice.one(&[RowOrder::RoundRobin, RowOrder::Random]);
-        let variation = Variation::new(seed, 1 + shape.dice.below(9) as u32, rows.count(), order);
-        let varied = TemplateMessage::parse(&schema, &method, &quote_bare_fields(&json), &mut 0, Some(&rows)).unwrap();
+        let variation = VariationSettings::new(seed, 1 + shape.dice.below(9) as u32, rows.count(), order);
+        let varied = TemplateMessage::parse(&schema, &method, &quote_unquoted_fields(&json), &mut 0, Some(&rows)).unwrap();
         for (number, unix_ns) in [(0, 0), (1, 1), (number, 1_795_253_400_250_000_000), (number + 1, 5_000_000_000)] {
             let moment = variation.render_context(number, (number % 7) as u32, unix_ns);
             let filled = varied.fill(&moment).to_string();
@@ -298,7 +298,7 @@ fn rendered(json: &str, number: u64) -> Value {
     )
     .unwrap();
     let requests = schema.encode_all(&method, json, Some(&rows)).unwrap();
-    let variation = Variation::new(1, 1, 1, RowOrder::RoundRobin);
+    let variation = VariationSettings::new(1, 1, 1, RowOrder::RoundRobin);
     let mut bytes = Vec::new();
     requests.varying[0].render(&variation.render_context(number, 0, 0), &mut bytes);
     let text = schema.decode(&method, &bytes).unwrap();
@@ -475,12 +475,12 @@ fn varying_well_known_types_encode_correctly() {
         let varied = TemplateMessage::parse(
             &schema,
             &method,
-            &quote_bare_fields(json),
+            &quote_unquoted_fields(json),
             &mut 0,
             Some(rows),
         )
         .unwrap();
-        let variation = Variation::new(3, 2, rows.count(), RowOrder::RoundRobin);
+        let variation = VariationSettings::new(3, 2, rows.count(), RowOrder::RoundRobin);
         for number in 0..40 {
             let moment = variation.render_context(number, 0, 1_795_253_400_250_000_000);
             let filled = varied.fill(&moment).to_string();
@@ -522,7 +522,7 @@ fn calls_cycle_through_message_list() {
     ] {
         let requests = schema.encode_all(&method, list, None).unwrap();
         assert_eq!(requests.messages, [[16, 1]]);
-        let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
+        let variation = VariationSettings::new(1, 1, 0, RowOrder::RoundRobin);
         let bytes = |number| {
             let mut bytes = Vec::new();
             requests.varying[0].render(&variation.render_context(number, 0, 0), &mut bytes);

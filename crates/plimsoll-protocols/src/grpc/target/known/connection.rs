@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use plimsoll_model::Time;
-use plimsoll_wire::http1::{BodyReader, FieldSpace, RequestHead, append_response_head};
+use plimsoll_wire::http1::{BodyReader, FieldStorage, RequestHead, append_response_head};
 use plimsoll_wire::http2::{ErrorCode, PREFACE};
 
 use crate::grpc::canned::{CannedConnection, CannedServer};
@@ -200,7 +200,7 @@ impl KnownConnection {
     /// Ends the connection gracefully, because the server stops.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if let ConnectionProtocol::Http2(connection) = &mut self.protocol {
-            connection.goaway(ErrorCode::NO_ERROR, out);
+            connection.send_goaway(ErrorCode::NO_ERROR, out);
         }
     }
 
@@ -232,7 +232,7 @@ impl Http1Requests {
         while !self.is_over {
             let rest = &self.input[taken..];
             let Some(reply) = self.reply else {
-                let mut space = FieldSpace::new();
+                let mut space = FieldStorage::new();
                 let head = RequestHead::parse(rest, MAX_HEAD_BYTES, &mut space);
                 let Some(head) = head.map_err(|e| e.to_string())? else {
                     break;

@@ -69,7 +69,7 @@ fn tokens_parse_in_every_format() {
             2,
         ),
     ] {
-        assert_eq!(read(json).text_bytes(), bytes, "{json}");
+        assert_eq!(read(json).text_length(), bytes, "{json}");
     }
     for json in [
         r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
@@ -86,15 +86,15 @@ fn tokens_parse_in_every_format() {
         "\"x\"",
     ] {
         let chunk = read(json);
-        assert_eq!(chunk.text_bytes(), 0, "{json}");
+        assert_eq!(chunk.text_length(), 0, "{json}");
         assert!(!chunk.is_error(), "{json}");
     }
     let said = r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":"so"},{"type":"text","text":"It"}]}}]}"#;
     assert_eq!(read(said).first_reply(), ["It", ""]);
     let refused = r#"{"choices":[{"index":1,"delta":{"content":"x"}},{"delta":{"content":null,"refusal":"No."}}]}"#;
     assert_eq!(read(refused).first_reply(), ["", "No."]);
-    assert!(read(said).has_thoughts());
-    assert!(!read(r#"{"choices":[{"delta":{"content":"so"}}]}"#).has_thoughts());
+    assert!(read(said).has_reasoning());
+    assert!(!read(r#"{"choices":[{"delta":{"content":"so"}}]}"#).has_reasoning());
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl<'a> ServiceOperation<'a> {
 
 impl<'a> ServiceDescription<'a> {
     /// # Errors
-    /// When the version is not 3.0, 3.1 or 3.2.
+    /// Returns an error if the version is not 3.0, 3.1 or 3.2.
     pub(super) fn new(root: &'a Value) -> Result<ServiceDescription<'a>, String> {
         // An unquoted `3.1` is a number in YAML.
         let text = |key: &str| match root.get(key)? {
@@ -84,7 +84,7 @@ impl<'a> ServiceDescription<'a> {
     /// Returns the URL of the first server, with the default values of its variables.
     ///
     /// # Errors
-    /// When the description has no server, or the server has no host.
+    /// Returns an error if the description has no server, or the server has no host.
     pub(super) fn server_url(&self) -> Result<String, String> {
         let server = self.root.pointer("/servers/0");
         let url = server
@@ -109,7 +109,7 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns the value, or the referenced value if it is a reference.
-    pub(super) fn follow(&self, value: &'a Value) -> &'a Value {
+    pub(super) fn follow_reference(&self, value: &'a Value) -> &'a Value {
         let mut value = value;
         for _ in 0..MAX_REFERENCES {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else {
@@ -126,15 +126,15 @@ impl<'a> ServiceDescription<'a> {
         &Value::Null
     }
 
-    /// Returns a copy of the value, or of the referenced value if it is a reference. Unlike [`Self::follow`], `value`
-    /// need not be part of the document.
+    /// Returns a copy of the value, or of the referenced value if it is a reference. Unlike for
+    /// [`Self::follow_reference`], `value` need not be part of the document.
     pub(super) fn resolve_reference(&self, value: &Value) -> Value {
         match value.get("$ref").and_then(Value::as_str) {
             Some(reference) => {
                 let found = reference
                     .strip_prefix('#')
                     .and_then(|pointer| self.root.pointer(pointer));
-                found.map_or(Value::Null, |found| self.follow(found).clone())
+                found.map_or(Value::Null, |found| self.follow_reference(found).clone())
             }
             None => value.clone(),
         }
@@ -143,12 +143,12 @@ impl<'a> ServiceDescription<'a> {
     /// Returns the operations with these ids; without ids, all GET operations that are not deprecated.
     ///
     /// # Errors
-    /// When an id is unknown, or no operation is left.
+    /// Returns an error if an id is unknown, or no operation is left.
     pub(super) fn operations(&self, ids: &[String]) -> Result<Vec<ServiceOperation<'a>>, String> {
         let mut all = Vec::new();
         let paths = self.root.get("paths").and_then(Value::as_object);
         for (path, item) in paths.into_iter().flatten() {
-            let item = self.follow(item);
+            let item = self.follow_reference(item);
             let methods = OPERATION_METHODS.iter();
             all.extend(methods.filter_map(|method| {
                 let value = item.get(*method).filter(|value| value.is_object())?;
@@ -186,7 +186,7 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns the schemes of the operation's first security requirement; empty if it needs no credentials.
-    pub(super) fn security(&self, operation: &ServiceOperation<'a>) -> Vec<&'a Value> {
+    pub(super) fn security_schemes(&self, operation: &ServiceOperation<'a>) -> Vec<&'a Value> {
         let own = operation
             .value
             .get("security")
@@ -204,13 +204,16 @@ impl<'a> ServiceDescription<'a> {
         let schemes = self.root.pointer("/components/securitySchemes");
         let found = names.into_iter().flat_map(serde_json::Map::keys);
         found
-            .filter_map(|name| Some(self.follow(schemes?.get(name)?)))
+            .filter_map(|name| Some(self.follow_reference(schemes?.get(name)?)))
             .collect()
     }
 
     /// Returns the content type and the media type object of an operation's body; JSON is preferred.
-    pub(super) fn body(&self, operation: &ServiceOperation<'a>) -> Option<(&'a str, &'a Value)> {
-        let body = self.follow(operation.value.get("requestBody")?);
+    pub(super) fn request_body(
+        &self,
+        operation: &ServiceOperation<'a>,
+    ) -> Option<(&'a str, &'a Value)> {
+        let body = self.follow_reference(operation.value.get("requestBody")?);
         let content = body.get("content")?.as_object()?;
         let json = content.iter().find(|(kind, _)| kind.contains("json"));
         let (kind, media) = json.or_else(|| content.iter().next())?;

@@ -1,5 +1,5 @@
 //! Imports descriptions of services (OpenAPI 3.0 and 3.1, <https://spec.openapis.org/oas/>). Each operation becomes a
-//! step with a weight, and each user makes one of the steps.
+//! step with a weight, and each user performs one of the steps.
 
 mod document;
 mod parameters;
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::draft::{HeaderText, PartDraft, PlanDraft, StepDraft};
 use super::exchange::split_url;
-use super::field_text::FieldText;
 use super::omissions::MAX_STEPS;
-use super::secrets::{SecretPlaceholders, is_secret};
-use super::{file_error, finish_import};
+use super::secrets::{SecretPlaceholders, is_secret_under_name};
+use super::template_text::TemplateText;
+use super::{finish_import, invalid_file_message};
 use crate::interface::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
 use document::{ServiceDescription, ServiceOperation};
 use parameters::{ParameterSyntax, ParameterText, find_parameters};
@@ -25,12 +25,12 @@ use samples::build_sample;
 /// Builds a plan from a description in JSON.
 ///
 /// # Errors
-/// When the version is not supported, or the server or a requested operation is missing.
+/// Returns an error if the version is not supported, or the server or a requested operation is missing.
 pub(super) fn import_json(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
     let root = serde_json::from_str(request.text);
-    let root: Value = root.map_err(file_error("OpenAPI in JSON", request.text))?;
+    let root: Value = root.map_err(invalid_file_message("OpenAPI in JSON", request.text))?;
     import(request, &root)
 }
 
@@ -153,8 +153,8 @@ impl OperationStepBuilder<'_> {
                 ParameterSyntax::Cookie => cookies.push((parameter.name.clone(), text)),
                 ParameterSyntax::Header => {
                     let name = parameter.name.to_ascii_lowercase();
-                    let text = if redaction::is_secret_name(&name) {
-                        HeaderText::Env(self.secrets.variable(&name, ""))
+                    let text = if redaction::is_secret_field_name(&name) {
+                        HeaderText::Env(self.secrets.assign_variable(&name, ""))
                     } else {
                         HeaderText::Text(text)
                     };
@@ -171,9 +171,9 @@ impl OperationStepBuilder<'_> {
             step.path.push(separator);
             step.path.append(text);
         }
-        let mut cookie = FieldText::default();
+        let mut cookie = TemplateText::default();
         for (name, text) in cookies {
-            let separator = if cookie == FieldText::default() {
+            let separator = if cookie == TemplateText::default() {
                 ""
             } else {
                 "; "
@@ -181,7 +181,7 @@ impl OperationStepBuilder<'_> {
             cookie.push(&format!("{separator}{name}="));
             cookie.append(text);
         }
-        if cookie != FieldText::default() {
+        if cookie != TemplateText::default() {
             step.headers
                 .insert("cookie".to_owned(), vec![HeaderText::Text(cookie)]);
         }
@@ -204,12 +204,12 @@ impl OperationStepBuilder<'_> {
         &mut self,
         parameter: &parameters::OperationParameter,
         step: &str,
-    ) -> Option<FieldText> {
+    ) -> Option<TemplateText> {
         match &parameter.text {
-            ParameterText::Known(text) => Some(FieldText::from_literal(text)),
+            ParameterText::Known(text) => Some(TemplateText::from_literal(text)),
             ParameterText::Missing => {
                 self.missing.insert(format!("{} of {step}", parameter.name));
-                let mut text = FieldText::default();
+                let mut text = TemplateText::default();
                 if parameter.place == ParameterSyntax::Query {
                     text.push(&format!("{}=", parameters::percent_encode(&parameter.name)));
                 }
@@ -228,9 +228,9 @@ impl OperationStepBuilder<'_> {
         &mut self,
         operation: &ServiceOperation<'_>,
         base: &str,
-        known: &[(String, FieldText)],
-    ) -> FieldText {
-        let mut path = FieldText::from_literal(base);
+        known: &[(String, TemplateText)],
+    ) -> TemplateText {
+        let mut path = TemplateText::from_literal(base);
         let mut rest = operation.path;
         while let Some((before, after)) = rest.split_once('{') {
             let Some((name, behind)) = after.split_once('}') else {
@@ -256,26 +256,28 @@ impl OperationStepBuilder<'_> {
         &mut self,
         operation: &ServiceOperation<'_>,
         step: &mut StepDraft,
-        query: &mut Vec<FieldText>,
-        cookies: &mut Vec<(String, FieldText)>,
+        query: &mut Vec<TemplateText>,
+        cookies: &mut Vec<(String, TemplateText)>,
     ) {
-        for scheme in self.document.security(operation) {
+        for scheme in self.document.security_schemes(operation) {
             let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
             let name = text("name");
             match (text("type"), text("in")) {
                 ("apiKey", "query") => {
-                    let mut value =
-                        FieldText::from_literal(&format!("{}=", parameters::percent_encode(name)));
-                    if redaction::is_secret_parameter(name) {
-                        value.push_variable(&self.secrets.variable(name, ""));
+                    let mut value = TemplateText::from_literal(&format!(
+                        "{}=",
+                        parameters::percent_encode(name)
+                    ));
+                    if redaction::is_secret_parameter_name(name) {
+                        value.push_variable(&self.secrets.assign_variable(name, ""));
                     } else {
-                        value.push_field(&format!("row.{}", self.secrets.column(name, "")));
+                        value.push_field(&format!("row.{}", self.secrets.assign_column(name, "")));
                     }
                     query.push(value);
                 }
                 ("apiKey", "cookie") => {
-                    let column = self.secrets.column(&format!("cookie_{name}"), "");
-                    let mut value = FieldText::default();
+                    let column = self.secrets.assign_column(&format!("cookie_{name}"), "");
+                    let mut value = TemplateText::default();
                     value.push_field(&format!("row.{column}"));
                     cookies.push((name.to_owned(), value));
                 }
@@ -292,7 +294,7 @@ impl OperationStepBuilder<'_> {
                         "authorization"
                     };
                     let name = name.to_ascii_lowercase();
-                    let variable = self.secrets.variable(&name, "");
+                    let variable = self.secrets.assign_variable(&name, "");
                     step.headers.insert(name, vec![HeaderText::Env(variable)]);
                 }
             }
@@ -300,7 +302,7 @@ impl OperationStepBuilder<'_> {
     }
 
     fn add_body(&mut self, operation: &ServiceOperation<'_>, step: &mut StepDraft) {
-        let Some((kind, media)) = self.document.body(operation) else {
+        let Some((kind, media)) = self.document.request_body(operation) else {
             return;
         };
         let found = self.document.find_example(media);
@@ -309,7 +311,7 @@ impl OperationStepBuilder<'_> {
         let value = found.or_else(|| schema.map(|schema| build_sample(self.document, schema)));
         let Some(value) = value else {
             self.missing.insert(format!("the body of {}", step.name));
-            let mut body = FieldText::default();
+            let mut body = TemplateText::default();
             body.push_field(&placeholder("body"));
             step.body = Some(body);
             return;
@@ -328,9 +330,9 @@ impl OperationStepBuilder<'_> {
         if is_multipart {
             let parts = pairs.map(|(name, value)| {
                 let value = plain(value);
-                let mut text = FieldText::default();
-                if is_secret(name, &value) {
-                    let column = self.secrets.column(name, "");
+                let mut text = TemplateText::default();
+                if is_secret_under_name(name, &value) {
+                    let column = self.secrets.assign_column(name, "");
                     text.push_field(&format!("row.{column}"));
                 } else {
                     text.push(&value);
@@ -345,17 +347,17 @@ impl OperationStepBuilder<'_> {
             return;
         }
         step.body = Some(if kind.starts_with("application/x-www-form-urlencoded") {
-            let mut body = FieldText::default();
+            let mut body = TemplateText::default();
             for (name, value) in pairs {
-                let separator = if body == FieldText::default() {
+                let separator = if body == TemplateText::default() {
                     ""
                 } else {
                     "&"
                 };
                 body.push(&format!("{separator}{}=", parameters::percent_encode(name)));
                 let text = plain(value);
-                if is_secret(name, &text) {
-                    body.push_field(&format!("row.{}", self.secrets.column(name, "")));
+                if is_secret_under_name(name, &text) {
+                    body.push_field(&format!("row.{}", self.secrets.assign_column(name, "")));
                 } else {
                     body.push(&parameters::percent_encode(&text));
                 }
@@ -363,11 +365,11 @@ impl OperationStepBuilder<'_> {
             body
         } else {
             match &value {
-                Value::String(text) if !kind.contains("json") => FieldText::from_literal(text),
-                json => FieldText::from_literal(&json.to_string()),
+                Value::String(text) if !kind.contains("json") => TemplateText::from_literal(text),
+                json => TemplateText::from_literal(&json.to_string()),
             }
         });
-        let kind = FieldText::from_literal(kind);
+        let kind = TemplateText::from_literal(kind);
         step.headers
             .insert("content-type".to_owned(), vec![HeaderText::Text(kind)]);
     }

@@ -86,7 +86,9 @@ fn read_parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<Op
     let style = text("style").unwrap_or_default();
     let found = document.parameter_value(value);
     let rendered = found.map(|found| match place {
-        ParameterSyntax::Query => query_text(&name, &found, flag("explode") != Some(false), style),
+        ParameterSyntax::Query => {
+            query_parameter_text(&name, &found, flag("explode") != Some(false), style)
+        }
         ParameterSyntax::Path => encode_path_text(&percent_encode(&join_values(&found))),
         ParameterSyntax::Header | ParameterSyntax::Cookie => join_values(&found),
     });
@@ -115,7 +117,7 @@ fn join_values(value: &Value) -> String {
 }
 
 /// Returns the text of a query parameter (`style: form` or `deepObject`).
-fn query_text(name: &str, value: &Value, explode: bool, style: &str) -> String {
+fn query_parameter_text(name: &str, value: &Value, explode: bool, style: &str) -> String {
     let pair = |name: &str, value: &Value| {
         format!(
             "{}={}",

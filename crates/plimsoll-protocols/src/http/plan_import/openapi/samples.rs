@@ -5,17 +5,17 @@ use serde_json::{Map, Value, json};
 use super::document::ServiceDescription;
 
 /// The maximum nesting of schemas, which also ends cycles.
-const MAX_DEPTH: usize = 12;
+const MAX_SCHEMA_DEPTH: usize = 12;
 /// The maximum number of schemas that are evaluated for one sample.
-const MAX_SCHEMAS: usize = 2_000;
+const MAX_SCHEMAS_PER_SAMPLE: usize = 2_000;
 /// The maximum number of items or characters in a sample, if a schema requires a minimum length.
-const MAX_LENGTH: u64 = 1_000;
+const MAX_SAMPLE_LENGTH: u64 = 1_000;
 
 /// Returns a value that a schema allows: the example or default in the schema, or else the smallest value with all
 /// required parts.
 pub(super) fn build_sample(document: &ServiceDescription<'_>, schema: &Value) -> Value {
-    let mut left = MAX_SCHEMAS;
-    build_nested_sample((document, &mut left), schema, MAX_DEPTH)
+    let mut left = MAX_SCHEMAS_PER_SAMPLE;
+    build_nested_sample((document, &mut left), schema, MAX_SCHEMA_DEPTH)
 }
 
 /// The description of the service, and the number of schemas that may still be evaluated.
@@ -60,13 +60,13 @@ fn build_nested_sample(
     match schema_type(&schema) {
         "object" => object_sample((document, left), &schema, depth),
         "array" => {
-            let count = numeric_keyword(&schema, "minItems").clamp(1, MAX_LENGTH);
+            let count = numeric_keyword(&schema, "minItems").clamp(1, MAX_SAMPLE_LENGTH);
             let item = schema.get("items");
             let item = item.map_or(Value::Null, |item| {
                 build_nested_sample((document, left), item, depth - 1)
             });
             // The size of nested lists is the product of their lengths, so inner lists have one item.
-            let count = if depth < MAX_DEPTH { 1 } else { count };
+            let count = if depth < MAX_SCHEMA_DEPTH { 1 } else { count };
             Value::Array(vec![item; count as usize])
         }
         "string" => Value::String(text_sample(&schema)),
@@ -130,7 +130,7 @@ fn text_sample(schema: &Value) -> String {
         Some("ipv6") => "2001:db8::1",
         _ => "text",
     };
-    let min = numeric_keyword(schema, "minLength").min(MAX_LENGTH) as usize;
+    let min = numeric_keyword(schema, "minLength").min(MAX_SAMPLE_LENGTH) as usize;
     let max = schema.get("maxLength").and_then(Value::as_u64);
     let mut text = by_format.to_owned();
     while text.chars().count() < min {

@@ -2,19 +2,19 @@
 
 use plimsoll_engine::driver::ProtocolError;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http1::{FieldSpace, ResponseHead};
+use plimsoll_wire::http1::{FieldStorage, ResponseHead};
 use plimsoll_wire::websocket::{
     DeflateParameters, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketReader, client_key,
 };
 
-use super::{SelectedCall, SocketState, SocketStepDriver};
+use super::{SelectedStep, SocketState, SocketStepDriver};
 use crate::shared::xorshift::Xorshift;
 
 impl SocketStepDriver {
     /// Appends the upgrade request of a step.
     pub(super) fn write_upgrade(
         &mut self,
-        step: &SelectedCall,
+        step: &SelectedStep,
         number: u64,
         now: Time,
         out: &mut Vec<u8>,
@@ -30,7 +30,7 @@ impl SocketStepDriver {
         }
         self.key = client_key(&nonce);
         self.reader = WebSocketReader::new(ReaderRole::Client, call.max_message);
-        let moment = step.prepared.moment(number, now, &step.taken);
+        let moment = step.prepared.render_context(number, now, &step.taken);
         let rendered = call.subprotocols.iter().map(|name| {
             let mut text = Vec::new();
             name.write(&moment, &mut text);
@@ -91,7 +91,7 @@ impl SocketStepDriver {
             };
             return Err(refused(outcome, problem));
         }
-        let mut space = FieldSpace::new();
+        let mut space = FieldStorage::new();
         if let Ok(Some(head)) = ResponseHead::parse_final(gathered, &mut space) {
             let fields = head.fields.iter();
             let owned = fields.map(|(name, value)| (name.as_bytes().into(), value.into()));

@@ -11,7 +11,7 @@ use plimsoll_wire::websocket::{
 use super::{SocketState, SocketStepDriver};
 
 /// Maximum size of the messages that wait for a step to read them, in bytes.
-const MAX_QUEUED_REQUESTS: usize = 4 << 20;
+const MAX_QUEUED_BYTES: usize = 4 << 20;
 
 impl SocketStepDriver {
     /// Reads frames, and answers pings and a Close.
@@ -38,40 +38,40 @@ impl SocketStepDriver {
                     return ControlFlow::Break(());
                 }
             }
-            if self.waiting_bytes > MAX_QUEUED_REQUESTS {
+            if self.waiting_bytes > MAX_QUEUED_BYTES {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });
         self.reader = reader;
-        if self.waiting_bytes > MAX_QUEUED_REQUESTS {
+        if self.waiting_bytes > MAX_QUEUED_BYTES {
             let violation = Violation {
                 code: code::POLICY_VIOLATION,
                 reason: "more than 4 MiB of messages waited for a step that reads them",
             };
-            return Err(self.give_up(&violation, Outcome::MessageTooLarge, out));
+            return Err(self.close_with_violation(&violation, Outcome::MessageTooLarge, out));
         }
         if let Err(violation) = read {
             let outcome = match violation.code {
                 code::MESSAGE_TOO_BIG => Outcome::MessageTooLarge,
                 _ => Outcome::ProtocolError,
             };
-            return Err(self.give_up(&violation, outcome, out));
+            return Err(self.close_with_violation(&violation, outcome, out));
         }
         if let Some(text) = closed {
-            self.on_close(text.trim_end().to_owned(), out, events);
+            self.on_close_frame(text.trim_end().to_owned(), out, events);
         }
         Ok(())
     }
 
     /// Closes the socket because the server has violated the protocol or a limit. Returns the error to report.
-    fn give_up(
+    fn close_with_violation(
         &mut self,
         violation: &Violation,
         outcome: Outcome,
         out: &mut Vec<u8>,
     ) -> ProtocolError {
-        self.put_close(violation.code, violation.reason, out);
+        self.append_close_frame(violation.code, violation.reason, out);
         self.state = SocketState::Closed(violation.reason.to_owned());
         ProtocolError {
             outcome,

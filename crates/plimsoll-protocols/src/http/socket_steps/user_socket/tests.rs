@@ -1,8 +1,8 @@
 //! Tests of a user's socket, which is given bytes and times as from a server.
 
 use plimsoll_engine::driver::Protocol;
-use plimsoll_model::rows::template::{RowOrder, Template, Variation};
-use plimsoll_wire::websocket::{accept_key, append_frame};
+use plimsoll_model::rows::template::{RowOrder, Template, VariationSettings};
+use plimsoll_wire::websocket::{append_frame, derive_accept_key};
 
 use super::super::call::SocketStepCall;
 use super::super::message_match::MessageMatch;
@@ -10,7 +10,7 @@ use super::super::protocol::SocketStepProtocol;
 use super::*;
 use crate::http::HttpCall;
 use crate::http::request::HttpRequest;
-use crate::journey::{AnswerCapture, CookieJar, LinkSecurity, StepContext, StepProtocol};
+use crate::journey::{CaptureLevel, ConnectionSecurity, CookieJar, StepContext, StepProtocol};
 
 fn call(until: AwaitedMessages) -> SocketStepCall {
     SocketStepCall {
@@ -40,13 +40,13 @@ fn step(step: &SocketStepCall) -> SocketStepProtocol {
     };
     let context = StepContext {
         authority: "h:1",
-        security: LinkSecurity::Plain,
+        security: ConnectionSecurity::Plain,
         deadline: None,
         closes: false,
-        capture: AnswerCapture::Whole,
+        capture: CaptureLevel::Whole,
         taken: &[],
     };
-    let variation = Variation::new(1, 0, 0, RowOrder::default());
+    let variation = VariationSettings::new(1, 0, 0, RowOrder::default());
     SocketStepProtocol::new(&request, step, &variation, &context)
 }
 
@@ -56,7 +56,7 @@ fn start(driver: &mut SocketStepDriver, made: &SocketStepCall, now: Time) -> Vec
     let selected = step(made).select_request(driver, &Arc::default(), &CookieJar::default());
     assert_eq!((selected, driver.capacity()), (Ok(()), 1));
     driver.start(CallId(0), 7, now, &mut out);
-    driver.expire(now, &mut out, &mut events);
+    driver.on_timer(now, &mut out, &mut events);
     events
 }
 
@@ -78,7 +78,7 @@ fn opened() -> SocketStepDriver {
         "{request}"
     );
     let key = request.split("sec-websocket-key: ").nth(1).expect("a key");
-    let accept = accept_key(key.split("\r\n").next().expect("a line").as_bytes());
+    let accept = derive_accept_key(key.split("\r\n").next().expect("a line").as_bytes());
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-A: b\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
@@ -89,7 +89,11 @@ fn opened() -> SocketStepDriver {
         assert_eq!(read, Ok(()));
     }
     assert_eq!(outcomes(&events), [Outcome::Ok]);
-    assert!(driver.fields().any(|field| field == (b"X-A", b"b")));
+    assert!(
+        driver
+            .response_fields()
+            .any(|field| field == (b"X-A", b"b"))
+    );
     driver
 }
 
@@ -130,7 +134,7 @@ fn messages_between_steps_wait_with_their_times() {
     let events = start(&mut driver, &until("b"), Time(10));
     assert_eq!(events[..2], [earlier(5), earlier(6)]);
     assert_eq!(outcomes(&events), [Outcome::Ok]);
-    assert_eq!(driver.answer(), Some(&b"b"[..]));
+    assert_eq!(driver.last_message(), Some(&b"b"[..]));
     // The rest is left to the next step, which goes on with what arrives.
     let events = start(&mut driver, &until("d"), Time(11));
     assert_eq!((events, driver.capacity()), (vec![earlier(9)], 0));
@@ -148,18 +152,18 @@ fn message_right_after_start_keeps_its_place() {
     assert_eq!(selected, Ok(()));
     driver.start(CallId(0), 7, Time(6), &mut Vec::new());
     let (events, _) = receive(&mut driver, Opcode::Text, b"2", Time(6));
-    assert_eq!((events, driver.deadline()), (vec![], Some(Time(6))));
+    assert_eq!((events, driver.next_timer()), (vec![], Some(Time(6))));
     let mut events = Vec::new();
-    driver.expire(Time(7), &mut Vec::new(), &mut events);
+    driver.on_timer(Time(7), &mut Vec::new(), &mut events);
     assert_eq!(outcomes(&events), [Outcome::Ok]);
-    assert_eq!(driver.answer(), Some(&b"2"[..]));
+    assert_eq!(driver.last_message(), Some(&b"2"[..]));
 }
 
 #[test]
 fn closed_socket_gives_its_messages_then_fails() {
     let mut driver = opened();
     receive(&mut driver, Opcode::Text, b"last", Time(5));
-    let payload = close_payload(1013, "later");
+    let payload = encode_close_payload(1013, "later");
     let (events, out) = receive(&mut driver, Opcode::Close, &payload, Time(6));
     assert_eq!((events, out[0]), (vec![], 0x88), "the Close is answered");
     assert_eq!(driver.receive_end(Time(7), &mut Vec::new()), Ok(()));
@@ -193,7 +197,7 @@ fn closing_step_awaits_close_of_server() {
     };
     assert_eq!(start(&mut driver, &closing, Time(5)), []);
     receive(&mut driver, Opcode::Text, b"crossed it", Time(6));
-    let payload = close_payload(code::NORMAL_CLOSURE, "");
+    let payload = encode_close_payload(code::NORMAL_CLOSURE, "");
     let (events, out) = receive(&mut driver, Opcode::Close, &payload, Time(7));
     assert_eq!((outcomes(&events), out.len()), (vec![Outcome::Ok], 0));
     let mut out = Vec::new();

@@ -25,7 +25,7 @@ fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec
     loop {
         match session.next_event(&mut input, out) {
             Ok(Some(event)) => events.push(match event {
-                SessionEvent::Opened {
+                Http2SessionEvent::Opened {
                     stream,
                     fields,
                     end_stream,
@@ -34,17 +34,17 @@ fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec
                     let path = fields.find(b":path").unwrap_or_default();
                     format!("opened {stream} {} {end_stream}", path.escape_ascii())
                 }
-                SessionEvent::Headers {
+                Http2SessionEvent::Headers {
                     key, end_stream, ..
                 } => format!("headers {key} {end_stream}"),
-                SessionEvent::Data {
+                Http2SessionEvent::Data {
                     key,
                     data,
                     end_stream,
                 } => format!("data {key} {} {end_stream}", data.len()),
-                SessionEvent::Reset { key, code } => format!("reset {key} {code}"),
-                SessionEvent::WindowOpened => "room".to_owned(),
-                SessionEvent::GoAway { last_stream, .. } => format!("goaway {last_stream}"),
+                Http2SessionEvent::Reset { key, code } => format!("reset {key} {code}"),
+                Http2SessionEvent::WindowOpened => "room".to_owned(),
+                Http2SessionEvent::GoAway { last_stream, .. } => format!("goaway {last_stream}"),
             }),
             Ok(None) => break,
             Err(violation) => {
@@ -133,7 +133,7 @@ fn call_passes_both_ways() {
         assert!(client.is_ended_by_peer(stream));
         client.remove_stream(stream);
     }
-    assert_eq!(client.open_streams(), 0);
+    assert_eq!(client.open_stream_count(), 0);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn any_split_yields_same_events() {
         let mut input = &kept[..];
         let mut n = 0;
         while let Some(event) = server.next_event(&mut input, &mut out).unwrap() {
-            if let SessionEvent::Opened { stream, .. } = event {
+            if let Http2SessionEvent::Opened { stream, .. } = event {
                 server.add_stream(stream, 101, EndStream(false));
             }
             n += 1;
@@ -174,7 +174,7 @@ fn windows_limit_and_replenish() {
         client.send_data(1, &chunk, EndStream(false), &mut up);
         sent += chunk.len();
     }
-    assert_eq!(sent, STREAM_WINDOW as usize);
+    assert_eq!(sent, STREAM_WINDOW_BYTES as usize);
     events_of(&mut server, &up, &mut down);
     assert!(down.is_empty(), "nothing was passed on");
     server.replenish_window(1, sent / 2, &mut down);
@@ -197,7 +197,7 @@ fn streaming_call_gets_wider_window() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     client.open_stream(7, &request(), EndStream(false), &mut up);
-    let half = vec![0; STREAM_WINDOW as usize / 2];
+    let half = vec![0; STREAM_WINDOW_BYTES as usize / 2];
     for piece in half.chunks(16 << 10) {
         client.send_data(1, piece, EndStream(false), &mut up);
     }

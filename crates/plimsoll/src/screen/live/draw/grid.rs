@@ -75,7 +75,7 @@ impl Grid<'_> {
         let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
         let needed = |i: usize| {
             let cells = lines.iter().filter_map(|cells| cells.get(i));
-            cells.map(|text| super::columns(text)).max().unwrap_or(0)
+            cells.map(|text| super::text_width(text)).max().unwrap_or(0)
         };
         let name = needed(0);
         let mut widths = vec![name.min(MIN_NAME_WIDTH)];

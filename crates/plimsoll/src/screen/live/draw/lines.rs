@@ -7,7 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::{
-    Dashboard, columns, format_clock, objectives, printable, shorten, verdict_line, verdict_style,
+    Dashboard, format_clock, objective_lines, printable, shorten, text_width, verdict_line,
+    verdict_style,
 };
 
 /// Returns the lines to draw, at most as many as `area` has rows.
@@ -19,7 +20,7 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     let judged = board.objectives.len();
     let is_low = rows.len() + figures.len() + judged > height;
     rows.extend(if is_low {
-        arrange(&figures, width)
+        arrange_figures(&figures, width)
     } else {
         figures
     });
@@ -34,7 +35,7 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     let rows = rows.iter().map(|row| printable(&shorten(row, width)));
     let mut lines: Vec<Line<'static>> = rows.collect();
     if judged <= left {
-        lines.extend(objectives(board, area.width, left))
+        lines.extend(objective_lines(board, area.width, left))
     } else {
         lines.extend(missed_objectives_first(&board.objectives, width, left))
     }
@@ -80,8 +81,8 @@ fn figures(board: &Dashboard) -> Vec<String> {
     let response = all.response();
     vec![
         format!("{}{left}", format_clock(board.elapsed.as_secs_f64())),
-        format!("{} now", rate(last.per_second(last.record.ended()))),
-        format!("{} done", count(all.record.ended())),
+        format!("{} now", rate(last.per_second(last.record.ended_calls()))),
+        format!("{} done", count(all.record.ended_calls())),
         format!("{} failed", count(all.record.errors())),
         format!("p50 {}", at(response.and_then(|r| r.p50_us))),
         format!("p99 {}", at(response.and_then(|r| r.p99_us))),
@@ -89,13 +90,13 @@ fn figures(board: &Dashboard) -> Vec<String> {
 }
 
 /// Arranges figures in lines, with as many per line as fit into `width`.
-fn arrange(figures: &[String], width: usize) -> Vec<String> {
+fn arrange_figures(figures: &[String], width: usize) -> Vec<String> {
     const FIGURE_SEPARATOR: &str = " · ";
     let mut rows: Vec<String> = Vec::new();
     for figure in figures {
-        let together = columns(figure) + columns(FIGURE_SEPARATOR);
+        let together = text_width(figure) + text_width(FIGURE_SEPARATOR);
         match rows.last_mut() {
-            Some(row) if columns(row) + together <= width => {
+            Some(row) if text_width(row) + together <= width => {
                 row.push_str(FIGURE_SEPARATOR);
                 row.push_str(figure);
             }

@@ -20,9 +20,9 @@ fn plan(load: &str) -> Plan {
     let text = format!(
         "name = \"score, open loop\"\ntarget = \"grpc://127.0.0.1:50051\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\n{load}"
     );
-    plimsoll_protocols::registry::register();
+    plimsoll_protocols::registry::register_protocols();
     let spec = spec::read(&text).expect("a plan");
-    planning::plan(&spec, &Environment::default(), &PlanSource::Flags).expect("resolved")
+    planning::resolve_plan(&spec, &Environment::default(), &PlanSource::Flags).expect("resolved")
 }
 
 fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
@@ -86,9 +86,9 @@ fn frame(board: &Dashboard, noted: &[String], width: u16, height: u16) -> String
 
 fn running(load: &str, failing: u64) -> Dashboard {
     let mut board = Dashboard::new(&plan(load), Vec::new(), Duration::ZERO);
-    board.interval(&interval(0, 0, 0), Duration::from_micros(300));
+    board.add_interval(&interval(0, 0, 0), Duration::from_micros(300));
     for index in 1..8 {
-        board.interval(
+        board.add_interval(
             &interval(index, 1, failing),
             Duration::from_micros(300 * (index + 1)),
         );
@@ -114,7 +114,7 @@ fn abandoned_calls_are_not_errors() {
     record.not_started = 700;
     record.outcomes.add(Outcome::Interrupted, 30);
     record.outcomes.add(Outcome::CutOff, 20);
-    board.interval(&last, Duration::ZERO);
+    board.add_interval(&last, Duration::ZERO);
     let text = frame(&board, &[], 80, 30);
     let failed = text.lines().find(|line| line.contains("failed"));
     let words: Vec<&str> = failed.unwrap_or_default().split_whitespace().collect();
@@ -198,7 +198,7 @@ fn figures_are_never_truncated() {
     let mut big = interval(8, 1, 0);
     big.stages[0].1.due = 12_345_678;
     big.stages[0].1.outcomes.add(Outcome::Ok, 12_344_000);
-    board.interval(&big, Duration::from_micros(2_700));
+    board.add_interval(&big, Duration::from_micros(2_700));
     let figures: Vec<String> = frame(&board, &[], 500, 60)
         .split_whitespace()
         .filter(|word| word.bytes().any(|b| b.is_ascii_digit()))
@@ -343,7 +343,7 @@ fn maximum_replaces_unsupported_p99() {
         record.outcomes.add(Outcome::Ok, 6);
         let mut one = interval(index, 1, 0);
         one.stages = vec![(1, record)];
-        board.interval(&one, Duration::ZERO);
+        board.add_interval(&one, Duration::ZERO);
     }
     let text = frame(&board, &[], 80, 30);
     assert!(text.contains("longest (up to 10.00 ms)"), "{text}");
@@ -362,7 +362,7 @@ fn token_latencies_appear_beside_response_time() {
         measures.record(TimeMeasure::TokenGap, 9_000_000 + call * 1_000);
     }
     measures.add(Count::TokensReceived, 40_000);
-    board.interval(&one, Duration::ZERO);
+    board.add_interval(&one, Duration::ZERO);
     let text = frame(&board, &[], 80, 30);
     for words in ["1st token", "token gap", "80.54 ms", "9.50 ms", "40,000/s"] {
         assert!(text.contains(words), "{words} in\n{text}");
@@ -374,18 +374,18 @@ fn token_latencies_appear_beside_response_time() {
 fn truncated_interval_does_not_update_rate() {
     let mut board = running(TIMED_LOAD, 0);
     let whole = (
-        board.last.per_second(board.last.record.ended()),
+        board.last.per_second(board.last.record.ended_calls()),
         board.rates.clone(),
     );
     let short = IntervalRecord {
         length: Duration::from_millis(400),
         ..interval(8, 1, 0)
     };
-    board.interval(&short, Duration::ZERO);
+    board.add_interval(&short, Duration::ZERO);
     let shown = (
-        board.last.per_second(board.last.record.ended()),
+        board.last.per_second(board.last.record.ended_calls()),
         board.rates.clone(),
     );
     assert_eq!(shown, whole);
-    assert_eq!(board.so_far.record.ended(), 8_000);
+    assert_eq!(board.so_far.record.ended_calls(), 8_000);
 }
