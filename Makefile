@@ -110,6 +110,8 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds, from where the last ru
 bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, oha, vegeta and s_time; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions; connections at rest; shards
 	bench/grpc.py
 	bench/http.py
+	bench/journey.py
+	bench/journey.py --stall
 	bench/bill.py
 	bench/pacing.py
 	bench/arrivals.py

@@ -3,12 +3,13 @@
 
 The delays of the server are drawn from a seed that it has committed to before the first request; its envelope says
 afterwards what each request took from its arrival to its answer. Every tool is asked for the same rate for the same
-time, with the flags that its own documentation recommends for an open loop, and gets a server and a seed of its own.
+time, with the flags that its own documentation recommends for an open loop, and gets its own server and seed.
 The error of a percentile is the printed value minus the true one, relative to the true one. Plimsoll's own runs are
 also checked by `plimsoll assay`, which counts the intervals that contain the true value.
 
 Tools differ in what they measure: h2load and vegeta count from when a request was really sent, Plimsoll from when it was
-due. wrk has no rate, so it runs a closed loop and corrects its percentiles for the times that such a loop hides.
+due. wrk has no rate, so it runs a closed loop and corrects its percentiles for the times that such a loop hides. Locust's
+users and hey's workers wait for each answer before they send the next request.
 The true value is always the server's time for the requests that the tool sent.
 
     bench/assay.py                        all laws, with the tools that are installed
@@ -37,7 +38,9 @@ LAWS = {
     "collapse": 'law = "collapse"\nlimit = 20\nfactor = 10\nof = { law = "exponential", mean = "4ms" }\n',
 }
 PERCENTILES = (50.0, 90.0, 99.0)
+# Connections of tools that send over HTTP/2, and of those that send over HTTP/1.1: one for each request in progress.
 CONNECTIONS = 10
+HTTP1_CONNECTIONS = 100
 
 
 def percentile(values, percent):
@@ -104,8 +107,113 @@ def wrk(url, _folder, _rate, seconds):
     return {percent: found[percent] for percent in PERCENTILES}
 
 
-CLIENTS = {"plimsoll": plimsoll, "h2load": h2load, "vegeta": vegeta, "wrk": wrk}
-VERSIONS = {"plimsoll": "--version", "h2load": "--version", "vegeta": "-version", "wrk": "--version"}
+def oha(url, _folder, rate, seconds):
+    printed = json.loads(subprocess.run(
+        [bench.tool("oha"), "--no-tui", "--output-format", "json", "-q", str(rate), "--latency-correction",
+         "-c", str(HTTP1_CONNECTIONS), "-z", f"{seconds}s", url],
+        check=True, stdout=subprocess.PIPE,
+    ).stdout)
+    return {percent: printed["latencyPercentiles"][f"p{percent:g}"] * 1_000_000 for percent in PERCENTILES}
+
+
+def hey(url, _folder, rate, seconds):
+    # -q is the rate of each of the -c workers.
+    workers = math.gcd(rate, HTTP1_CONNECTIONS)
+    printed = subprocess.run(
+        [bench.tool("hey"), "-c", str(workers), "-q", f"{rate // workers}", "-z", f"{seconds}s", url],
+        check=True, stdout=subprocess.PIPE,
+    ).stdout.decode()
+    found = {}
+    for line in printed.splitlines():
+        words = line.split()
+        if len(words) == 4 and words[1] == "in" and words[3] == "secs":
+            found[float(words[0].rstrip("%"))] = float(words[2]) * 1_000_000
+    return {percent: found[percent] for percent in PERCENTILES}
+
+
+def fortio(url, folder, rate, seconds):
+    result = folder / "fortio.json"
+    subprocess.run(
+        [bench.tool("fortio"), "load", "-quiet", "-qps", str(rate), "-c", str(HTTP1_CONNECTIONS), "-t", f"{seconds}s",
+         "-uniform", "-p", ",".join(f"{percent:g}" for percent in PERCENTILES), "-json", result, url],
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    percentiles = json.loads(result.read_text(encoding="utf-8"))["DurationHistogram"]["Percentiles"]
+    return {entry["Percentile"]: entry["Value"] * 1_000_000 for entry in percentiles}
+
+
+K6_SCRIPT = """import http from 'k6/http';
+export const options = {
+  scenarios: { load: { executor: 'constant-arrival-rate', rate: %d, timeUnit: '1s', duration: '%ds',
+                       preAllocatedVUs: %d, maxVUs: %d } },
+  summaryTrendStats: [%s],
+};
+export default function () { http.get('%s'); }
+"""
+
+
+def k6(url, folder, rate, seconds):
+    names = {percent: f"p({percent:g})" for percent in PERCENTILES}
+    script, summary = folder / "load.js", folder / "k6.json"
+    stats = ", ".join(f"'{name}'" for name in names.values())
+    script.write_text(K6_SCRIPT % (rate, seconds, HTTP1_CONNECTIONS, 10 * HTTP1_CONNECTIONS, stats, url), encoding="utf-8")
+    subprocess.run(
+        [bench.tool("k6"), "run", "--quiet", "--no-usage-report", "--log-output", "none", "--summary-export", summary, script],
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    metric = json.loads(summary.read_text(encoding="utf-8"))["metrics"]["http_req_duration"]
+    return {percent: metric[name] * 1000 for percent, name in names.items()}
+
+
+def ghz(url, _folder, rate, seconds):
+    address = url.removeprefix("http://").rstrip("/")
+    printed = json.loads(subprocess.run(
+        [bench.tool("ghz"), "--insecure", "--proto", bench.SCORE_PROTO, "--call", bench.METHOD,
+         "-d", json.dumps({"json": bench.VECTOR}), "--connections", str(CONNECTIONS), "-c", str(HTTP1_CONNECTIONS),
+         "--rps", str(rate), "--async", "-z", f"{seconds}s", "--duration-stop", "wait", "-O", "json", address],
+        check=True, stdout=subprocess.PIPE,
+    ).stdout)
+    found = {float(entry["percentage"]): entry["latency"] / 1000 for entry in printed["latencyDistribution"]}
+    return {percent: found[percent] for percent in PERCENTILES}
+
+
+LOCUST_USER = """from locust import FastHttpUser, constant_throughput, task
+
+
+class User(FastHttpUser):
+    wait_time = constant_throughput(%g)
+
+    @task
+    def get(self):
+        self.client.get("/")
+"""
+
+
+def locust(url, folder, rate, seconds):
+    script = folder / "locustfile.py"
+    script.write_text(LOCUST_USER % (rate / HTTP1_CONNECTIONS), encoding="utf-8")
+    printed = json.loads(subprocess.run(
+        [bench.tool("locust"), "-f", script, "--headless", "--json", "--skip-log", "-u", str(HTTP1_CONNECTIONS),
+         "-r", str(HTTP1_CONNECTIONS), "-t", f"{seconds}s", "--host", url.rstrip("/")],
+        check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ).stdout)
+    (requests,) = printed
+    times = sorted((float(ms) * 1000, count) for ms, count in requests["response_times"].items())
+    total = sum(count for _, count in times)
+    found = {}
+    for percent in PERCENTILES:
+        rank = max(math.ceil(percent / 100 * total), 1)
+        for time_us, count in times:
+            rank -= count
+            if rank <= 0:
+                found[percent] = time_us
+                break
+    return found
+
+
+CLIENTS = {"plimsoll": plimsoll, "h2load": h2load, "ghz": ghz, "k6": k6, "vegeta": vegeta, "oha": oha, "fortio": fortio,
+           "hey": hey, "wrk": wrk, "locust": locust}
+VERSIONS = {"vegeta": ["-version"], "fortio": ["version"], "k6": ["version"], "hey": None}
 
 
 def is_installed(name):
@@ -113,8 +221,11 @@ def is_installed(name):
 
 
 def version(name):
+    arguments = VERSIONS.get(name, ["--version"])
+    if arguments is None:
+        return "does not print its version"
     program = bench.plimsoll() if name == "plimsoll" else bench.tool(name)
-    done = subprocess.run([program, VERSIONS[name]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.stdout.decode(errors="replace").splitlines()[0]
 
 

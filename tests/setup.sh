@@ -22,12 +22,16 @@ esac
 
 ghz_version=v0.121.0
 k6_version=v1.8.1
+locust_version=2.47.0
 vegeta_version=v12.13.0
+hey_version=v0.1.5
+fortio_version=v1.66.0
+locust_version=2.47.0
 oha_version=1.16.0
 aiperf_version=0.13.0
-# The crate that brings OpenSSL's sources; after the plus, the version of OpenSSL.
+# The version of the crate that contains OpenSSL's sources; after the plus, the version of OpenSSL.
 openssl_crate=400.0.2+4.0.3
-# Its module holds the server of the interoperability tests.
+# The module of grpc-go contains the server of the interoperability tests.
 grpc_go_version=v1.75.1
 # The newest version that Go 1.24 builds.
 kustomize_version=v5.7.1
@@ -121,7 +125,7 @@ checksum() { cat "$@" | sha256sum | cut -d' ' -f1; }
 fresh() { [[ -f $peers/stamps/$1 && $(<"$peers/stamps/$1") == "$2" ]]; }
 stamp() { echo "$2" >"$peers/stamps/$1"; }
 
-# --- Python: grpcio and others in an environment of their own ------------------------
+# --- Python: grpcio and others in a separate environment -----------------------------
 sum=$(checksum tests/peers/requirements.txt)
 if ! fresh python "$sum" || ! "$peers/venv/bin/python" -c 'import grpc, granian' 2>/dev/null; then
     say "installing the Python peers into .peers/venv"
@@ -215,6 +219,27 @@ if [[ $scope == bench ]] && { ! fresh vegeta "$vegeta_version" || [[ ! -x $peers
     stamp vegeta "$vegeta_version"
 fi
 
+if [[ $scope == bench ]] && { ! fresh hey "$hey_version" || [[ ! -x $peers/bin/hey ]]; }; then
+    say "building hey $hey_version"
+    GOBIN=$peers/bin go install "github.com/rakyll/hey@$hey_version" || fail "go install hey@$hey_version failed (is the Go module proxy reachable?)"
+    stamp hey "$hey_version"
+fi
+
+if [[ $scope == bench ]] && { ! fresh fortio "$fortio_version" || [[ ! -x $peers/bin/fortio ]]; }; then
+    say "building Fortio $fortio_version"
+    GOBIN=$peers/bin go install "fortio.org/fortio@$fortio_version" || fail "go install fortio@$fortio_version failed (is the Go module proxy reachable?)"
+    stamp fortio "$fortio_version"
+fi
+
+if [[ $scope == bench ]] && { ! fresh locust "$locust_version" || [[ ! -x $peers/bin/locust ]]; }; then
+    say "installing Locust $locust_version into .peers/locust"
+    python3 -m venv --clear "$peers/locust" || fail "python3 -m venv .peers/locust failed: install python3-venv"
+    "$peers/locust/bin/pip" install --quiet --disable-pip-version-check "locust==$locust_version" ||
+        fail "pip could not install locust==$locust_version (is the network available?)"
+    ln -sf ../locust/bin/locust "$peers/bin/locust"
+    stamp locust "$locust_version"
+fi
+
 if [[ $scope == bench ]] && { ! fresh oha "$oha_version" || [[ ! -x $peers/bin/oha ]]; }; then
     say "building oha $oha_version"
     cargo install --quiet --locked --root "$peers" "oha@$oha_version" || fail "cargo install oha@$oha_version failed (is the registry reachable?)"
@@ -235,6 +260,14 @@ if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 
     stamp k6 "$k6_version"
 fi
 
+if [[ $scope == bench ]] && { ! fresh locust "$locust_version" || [[ ! -x $peers/locust/bin/locust ]]; }; then
+    say "installing Locust into .peers/locust"
+    python3 -m venv --clear "$peers/locust" || fail "python3 -m venv .peers/locust failed: install python3-venv"
+    "$peers/locust/bin/pip" install --quiet --disable-pip-version-check "locust==$locust_version" ||
+        fail "pip could not install locust==$locust_version (is the network available?)"
+    stamp locust "$locust_version"
+fi
+
 # Reads deploy/kubernetes, like go-compose the Compose files.
 if [[ $scope == peers ]] && { ! fresh kustomize "$kustomize_version" || [[ ! -x $peers/bin/kustomize ]]; }; then
     say "building Kustomize $kustomize_version"
@@ -250,7 +283,8 @@ if [[ $scope == kubernetes ]] && { ! fresh kubernetes "$sum" || [[ ! -x $kuberne
     say "building Kubernetes $kubernetes_version and etcd $etcd_version (many minutes)"
     rm -rf "$kubernetes" "$peers/kubernetes-module"
     mkdir -p "$kubernetes" "$peers/kubernetes-module"
-    # Kubernetes replaces its own modules by folders of its tree; here they come from the registry, with other versions.
+    # Kubernetes replaces its own modules with folders of its tree. Here they come from the registry, where they have
+    # other versions.
     staged='import json, sys
 staging = [old["Old"]["Path"] for old in json.load(sys.stdin)["Replace"]]
 print("\n".join(f"-replace={path}={path}@v0.{sys.argv[1]}" for path in staging))'
