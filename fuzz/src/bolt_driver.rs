@@ -70,7 +70,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         assert_eq!(driver.capacity(), 0);
     }
     // A heartbeat is due, and calls may start on a connection that still works.
-    driver.expire(Time(3_000_000_000), &mut out, &mut events);
+    driver.on_timer(Time(3_000_000_000), &mut out, &mut events);
     while started < 20 && driver.capacity() > 0 {
         driver.start(CallId(started), 0, Time(3_000_000_001), &mut out);
         started += 1;

@@ -10,7 +10,7 @@ use plimsoll_protocols::bolt::{header, sofa};
 fuzz_target!(|data: &[u8]| {
     let mut decoder = HessianDecoder::new(data);
     let mut values = 0;
-    while decoder.remaining() > 0 && decoder.value().is_ok() {
+    while decoder.remaining() > 0 && decoder.read_value().is_ok() {
         values += 1;
     }
     assert!(values <= data.len());

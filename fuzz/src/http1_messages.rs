@@ -29,7 +29,7 @@ fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<HttpResponse>, 
             }
         }
     }
-    (found, responses.end())
+    (found, responses.on_end_of_stream())
 }
 
 /// The first request's line and fields, with its body as far as it has arrived.
@@ -50,7 +50,7 @@ fn request(bytes: &[u8], step: usize) -> Option<(String, Result<Vec<u8>, Http1Er
             for piece in bytes[head.size..].chunks(step) {
                 body.consume(piece, &mut |data| read.extend_from_slice(data))?;
             }
-            body.end().map(|()| read)
+            body.on_end_of_stream().map(|()| read)
         });
         return Some((text, body));
     }

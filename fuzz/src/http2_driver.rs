@@ -91,10 +91,10 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         started += 1;
     }
     if result.is_ok()
-        && let Some(when) = driver.deadline()
+        && let Some(when) = driver.next_timer()
     {
-        driver.expire(when, &mut out, &mut events);
-        assert_eq!(driver.deadline(), None);
+        driver.on_timer(when, &mut out, &mut events);
+        assert_eq!(driver.next_timer(), None);
     }
     let result = result.and_then(|()| driver.receive_end(Time(3), &mut events));
     assert_eq!(driver.capacity(), 0);

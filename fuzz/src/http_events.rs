@@ -8,7 +8,10 @@ use plimsoll_protocols::http::events::{
 };
 use plimsoll_protocols::http::{EventFormat, EventMatch, EventStream};
 
-type Read = (Vec<(StreamEventKind, Vec<u8>)>, Result<(), EventStreamError>);
+type Read = (
+    Vec<(StreamEventKind, Vec<u8>)>,
+    Result<(), EventStreamError>,
+);
 
 fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
     let mut reader = EventReader::default();

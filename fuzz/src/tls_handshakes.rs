@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::tls::handshake_fuzz::{
-    ChoiceSource, Conversation, HandshakeAdditions, HandshakeSetup, Implementation, PathSegmentation,
-    ServerDemands, client_text, server_text,
+    ChoiceSource, Conversation, HandshakeAdditions, HandshakeSetup, Implementation,
+    PathSegmentation, ServerDemands, client_text, server_text,
 };
 use plimsoll_engine::tls::record::Cipher;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};

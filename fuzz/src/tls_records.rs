@@ -20,11 +20,11 @@ fn key(number: u8) -> TrafficKey {
 }
 
 impl KeySchedule for Schedule {
-    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
+    fn next_sending_key(&mut self) -> Result<TrafficKey, RecordError> {
         self.sending = self.sending.wrapping_add(1);
         Ok(key(self.sending))
     }
-    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
+    fn next_receiving_key(&mut self) -> Result<TrafficKey, RecordError> {
         self.receiving = self.receiving.wrapping_add(1);
         Ok(key(self.receiving))
     }
@@ -80,11 +80,11 @@ fuzz_target!(|input: &[u8]| {
             1 => drop(peer.seal(content)),
             // Any inner plaintext, including its type and padding.
             2 => drop(peer.seal_inner_plaintext(content)),
-            3 => drop(peer.close_notify()),
+            3 => drop(peer.queue_close_notify()),
             _ => step = usize::from(*length).max(1),
         }
-        bytes.extend_from_slice(peer.outgoing());
-        peer.mark_sent(peer.outgoing().len());
+        bytes.extend_from_slice(peer.pending_output());
+        peer.mark_sent(peer.pending_output().len());
         if what & 0x80 != 0 && bytes.len() > from {
             let at = from + usize::from(*length) % (bytes.len() - from);
             bytes[at] ^= 1 << (what >> 4 & 7);

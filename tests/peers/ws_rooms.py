@@ -3,7 +3,7 @@
 Prints the addresses of its API and of its sockets, which use TLS with a certificate and its key. A member logs in over HTTP, and opens a socket that needs the token of
 that login in a header field, in the query and in the subprotocol, and its cookie. A saying is answered by two messages
 about others, and one with its id; news that are asked for over HTTP are sent over the socket before that request is
-answered. Each socket's close code is written to the file `closes`, one per line.
+answered. A binary frame is sent back behind the byte 255 and its length. Each socket's close code is written to the file `closes`, one per line.
 """
 
 import asyncio
@@ -88,6 +88,9 @@ async def handler(socket):
     try:
         await socket.send(json.dumps({"type": "welcome", "user": MEMBERS[member], "seat": 7}))
         async for text in socket:
+            if isinstance(text, bytes):
+                await socket.send(bytes([255, len(text)]) + text)
+                continue
             message = json.loads(text)
             if message["do"] == "say":
                 await socket.ping()

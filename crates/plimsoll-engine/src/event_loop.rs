@@ -1,7 +1,7 @@
 //! The event loop of a worker. There is about one worker per core, and workers share no state.
 //!
 //! One iteration waits for the next arrival or ready socket, reads the clock, lets the client start due calls and serve
-//! ready sockets, and records the results. [`issue`] decides which calls are due (open or closed loop), [`connecting`]
+//! ready sockets, and records the results. [`due_calls`] decides which calls are due (open or closed loop), [`connecting`]
 //! establishes connections, and the [`client`] decides how they are used. Order within an iteration: wait, sockets,
 //! timers, connections, arrivals, writes. The conductor runs one event loop per worker thread.
 
@@ -392,6 +392,7 @@ where
             in_flight: self.client.calls_in_flight(),
             backlog: self.call_source.backlog_length(),
             connections: self.open_connections,
+            users: self.client.take_users(now),
             ..self
                 .intervals
                 .finish_interval(self.share.index, recorded, now)

@@ -10,6 +10,7 @@ pub mod user;
 pub mod worker;
 
 mod context;
+mod user_meter;
 
 pub use context::{
     LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptFactory, ScriptStart,

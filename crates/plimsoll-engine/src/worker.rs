@@ -1,7 +1,9 @@
-//! Drivers as clients of the event loop: independent calls over connections, each of which carries many calls.
+//! Runs drivers on the event loop: independent calls over connections, each of which carries many calls.
 //!
-//! [`issue`] starts calls on connections with capacity, [`connection`] and [`lifecycle`] serve connections, and
+//! [`call_starts`] starts calls on connections with capacity, [`connection`] and [`lifecycle`] serve connections, and
 //! [`slots`] replaces lost ones. The conductor creates one [`Worker`] per thread.
+//!
+//! This file is long because the state of a worker, which the other files change, is defined and created here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -41,6 +43,7 @@ pub use crate::event_loop::{
     ConnectSummary, INTERVAL_NS, StopUrgency, WorkerControl, WorkerInterval, WorkerShare,
 };
 pub use crate::transport::addresses::classify_connect_error;
+pub(crate) use call_starts::MIN_TIMEOUT_REDUCTION;
 use call_table::CallTable;
 use connection::{ConnectionRole, DriverState, PendingCall, ReadContext, ReadUntil};
 use in_flight_limiter::InFlightLimiter;
@@ -67,7 +70,7 @@ struct ConnectionSlot {
     was_tried: bool,
 }
 
-/// The client state of an event loop of drivers.
+/// The state that drivers keep in a worker's event loop.
 pub struct DriverClient<P: Protocol> {
     protocol: Arc<P>,
     tls: Option<TlsClient>,
@@ -118,7 +121,7 @@ pub struct DriverClient<P: Protocol> {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Creates a worker with the connections and calls of `share`. It connects in [`Worker::establish`].
+    /// Creates a worker with the connections and calls of `share`. It connects in [`Worker::establish_connections`].
     pub fn new(share: WorkerShare, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
         let slots = match share.load.reuse {
             ConnectionReuse::Always => share.connections,

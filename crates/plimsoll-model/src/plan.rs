@@ -1,6 +1,8 @@
 //! The plan of a run: every default is filled in, and every unit is converted.
 //!
 //! A [`Plan`] is resolved from a [`crate::spec::Spec`] and never changes. It has paths of secret files, not contents.
+//!
+//! This file is long because the parts of a plan that every protocol shares are defined together.
 
 mod arrivals;
 mod call;
@@ -228,8 +230,9 @@ pub struct LoadPlan {
     pub precision: Option<f64>,
     /// Time that one call may take, from when it was due.
     pub deadline: Option<Duration>,
-    /// A call that is older than this fails if, during the same time, its worker has received no data. This replaces
-    /// the deadline in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at all.
+    /// A call that is older than this fails if its worker has received no data for this long. This limit is used
+    /// instead of a deadline in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at
+    /// all.
     pub stall_timeout: Option<Duration>,
     /// Time that TCP, TLS and the protocol's handshake may take together.
     pub connect_timeout: Duration,
@@ -259,7 +262,7 @@ pub struct LoadPlan {
     pub source_addresses: Vec<IpAddr>,
     /// This load's share of the arrivals, where several loads share one schedule; `None`: all arrivals belong to it.
     pub batches: Option<BatchSchedule>,
-    /// Whether the bytes that TCP carried are read for each connection when it is closed.
+    /// Whether the byte counters of TCP are read for each connection when it is closed.
     pub count_bytes: bool,
     /// Whether a load of one worker is pinned to the machine's last core, because the servers under load use the other
     /// cores.

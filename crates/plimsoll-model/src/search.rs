@@ -11,12 +11,15 @@
 //! This file is long because the next step is a single decision, which is kept together with everything that it depends
 //! on.
 
+mod amount;
 mod bounds;
 mod estimate;
 mod goal;
 mod growth;
 mod record;
 mod result;
+mod users;
+mod verdict;
 
 use std::time::Duration;
 
@@ -24,12 +27,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::formats::named_enum::named;
 
+pub use amount::{amount, amount_interval, none_meets, searched_quantity};
 use bounds::{is_beyond_generator_limit, is_rate_rejected, rate_bounds};
 use estimate::{LoadLineEstimate, OVERLOAD_RATIO};
-pub use goal::{GoalError, SearchGoal};
+pub use goal::{GoalError, SearchGoal, SearchVariable};
 pub use growth::{BacklogGrowth, GROWTH_ERROR_PROBABILITY};
 pub use record::{FILE_NAME, SearchRecord};
 pub use result::{Knee, LimitingFactor, SearchResult, search_result};
+pub use verdict::TrialVerdict;
 
 named! {
     /// The purpose of a trial.
@@ -48,37 +53,13 @@ named! {
     }
 }
 
-/// The verdict of a trial.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum TrialVerdict {
-    /// Every objective was met.
-    #[default]
-    Met,
-    /// One or more objectives were missed.
-    Missed {
-        /// The missed objectives, as the user wrote them.
-        objectives: Vec<String>,
-        /// Whether the verdict is due to too many calls that ended with an error of the target or the connection,
-        /// although the objectives were met.
-        errors: bool,
-    },
-    /// Every objective was met, but the backlog grew from beginning to end: in a longer trial, the target would not
-    /// sustain the rate.
-    Growing,
-    /// The generator rather than the target was the limit, so the trial says nothing about the target.
-    GeneratorLimited {
-        /// The reason, a sentence.
-        reason: String,
-    },
-}
-
 /// A trial that has been made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The purpose of the trial.
     pub purpose: TrialPurpose,
-    /// Arrivals per second.
+    /// Arrivals per second; in a search over users, their number.
+    #[serde(alias = "users")]
     pub rate_per_s: f64,
     /// The length of the measured load, in seconds.
     pub length_s: f64,
@@ -117,7 +98,7 @@ pub enum SearchStep {
     Try {
         /// The purpose of the trial.
         purpose: TrialPurpose,
-        /// Arrivals per second.
+        /// Arrivals per second; in a search over users, their number.
         rate_per_s: f64,
         /// The length of the measured load.
         length: Duration,
@@ -168,6 +149,9 @@ const MIN_CURVE_POINT_DISTANCE: f64 = 0.04;
 
 /// Returns the next step of the search for `goal`, after `trials`.
 pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
+    if goal.variable == SearchVariable::Users {
+        return users::next_user_step(goal, trials);
+    }
     let budget = SearchBudget { goal, trials };
     let estimate = LoadLineEstimate::new(goal, trials);
     let mut found = result::search_result_with_estimate(goal, trials, estimate.as_ref());

@@ -5,6 +5,8 @@
 //! defaults to the spec, for the TOML file in the run directory. Paths in a spec are relative to the current directory.
 //! Where a section also has flags, the types define both: the first paragraph above a key is the help of its flag, and
 //! further paragraphs appear only in the documentation of plans.
+//!
+//! This file is long because the sections that every plan can have are defined together.
 
 mod address_overrides;
 mod arrivals;
@@ -56,7 +58,7 @@ pub use call::CallSpec;
 pub use context::ResolveContext;
 pub use field_value::MetadataSpec;
 pub use file_calls::generated_file_size;
-pub use find::FindSpec;
+pub use find::{FindSpec, UserRange};
 pub use flag_overrides::{apply_flags, apply_flags_to_optional};
 pub use goodput::GoodputSpec;
 pub use ladder::{

@@ -191,6 +191,7 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         length: Duration::from_secs(1),
         stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
         connections_open: 1,
+        users: serde_json::from_str(r#"{"in_flight":2,"waiting":0,"in_flight_max":3,"waiting_max":0,"in_flight_us":9,"waiting_us":0}"#).unwrap(),
         busiest_worker_ratio: 0.2,
         client: Some(used),
         server: Some(used),
@@ -366,7 +367,6 @@ fn documented_keys_match_written_keys() {
     writer.finish(RunEnding::complete()).unwrap();
     let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-format.md");
     let page = fs::read_to_string(page_path).unwrap();
-
     let run = fs::read_to_string(dir.join("run.json")).unwrap();
     let intervals = fs::read_to_string(dir.join("intervals.jsonl")).unwrap();
     let requests = zstd::decode_all(fs::File::open(dir.join("requests.jsonl.zst")).unwrap());

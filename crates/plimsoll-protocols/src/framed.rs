@@ -4,6 +4,8 @@
 //! Invariants: every call that was started and not cancelled is in `calls` or in `unreported`, and leaves it with
 //! exactly one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a
 //! partial frame. The engine's worker loop calls [`FramedDriver`].
+//!
+//! This file is long because all events of a connection change the same table of calls.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use crate::shared::call_table::{CallLookup, CallTable};
 use crate::shared::heartbeats::{HeartbeatAction, Heartbeats, MAX_MISSED_HEARTBEATS};
 
 mod settings;
+pub(crate) mod steps;
 
 pub(crate) use settings::{FramedSettings, check_framed_keys};
 

@@ -110,10 +110,12 @@ pub static RELAYED_PROTOCOLS: [RelayProtocol<RelayCodec>; 4] = [
 ];
 
 /// The protocols whose calls can be the steps of a journey.
-static STEP_MODULES: [StepModule; 3] = [
+static STEP_MODULES: [StepModule; 5] = [
     StepModule::for_section::<HttpSpec>(),
     StepModule::for_section::<SocketStepSpec>(),
     StepModule::for_section::<GrpcSpec>(),
+    StepModule::for_section::<BoltOptions>(),
+    StepModule::for_section::<PluginOptions>(),
 ];
 
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
@@ -319,7 +321,7 @@ pub fn prepare_load(asked: PrepareRequest<'_>) -> Option<Result<PreparedLoad<'_>
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.load)(asked))
 }
 
-/// Queries the server of `spec` for what a protocol needs to resolve a plan ([`ProtocolModule::answer_query`]). Returns
+/// Queries the server of `spec` for what a protocol needs to resolve a plan ([`ProtocolModule::query_server`]). Returns
 /// an error if the server can't be reached.
 pub fn query_server(
     question: &mut dyn Any,

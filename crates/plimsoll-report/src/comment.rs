@@ -184,7 +184,7 @@ pub fn search(record: &SearchRecord, files: &[PathBuf]) -> String {
     let (severity, word) = match finding.map(|finding| (&finding.limit, finding)) {
         _ if record.interrupted => (Severity::Uncertain, "interrupted"),
         None => (Severity::Uncertain, "not complete"),
-        Some((LimitingFactor::LeastRate, _)) => (Severity::Failed, "no rate meets every objective"),
+        Some((LimitingFactor::LeastRate, _)) => (Severity::Failed, found::none_meets(&record.goal)),
         Some((LimitingFactor::Generator { .. }, _)) => {
             (Severity::Uncertain, "limited by the generator")
         }

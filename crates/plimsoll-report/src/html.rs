@@ -1,7 +1,7 @@
 //! The report as one HTML file without scripts, fonts or external requests.
 //!
-//! The file is made from run directories alone: [`runs`] for one run or several overlaid, [`fn@comparison`] for two
-//! groups, [`search`] for a search, [`ladder`] for a ladder. The verdict comes first. Every chart is inline SVG, drawn
+//! The file is made from run directories alone: [`runs_page`] for one run or several overlaid, [`comparison_page`] for two
+//! groups, [`search_page`] for a search, [`ladder_page`] for a ladder. The verdict comes first. Every chart is inline SVG, drawn
 //! once for wide and once for narrow screens, with its figures in a table below it. Colours are CSS variables, so that
 //! light mode, dark mode and print each have their own colours.
 
@@ -35,7 +35,7 @@ use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
 use crate::ladder as ladder_words;
 use crate::lanes as lane_words;
-use crate::quantity::{count, exact_rate, rate, rate_interval, share, signed_time, time};
+use crate::quantity::{count, rate, share, signed_time, time};
 use crate::search as words;
 use crate::sections::facts;
 use crate::sections::headline::{describe_latency, format_value_or_interval};
@@ -174,21 +174,27 @@ pub fn search_page(record: &SearchRecord, plan: &str, dir: &Path) -> String {
         Some((LimitingFactor::Generator { .. }, _)) => {
             (VerdictTone::Uncertain, "generator-limited")
         }
-        Some((LimitingFactor::LeastRate, _)) => (VerdictTone::Bad, "no rate meets the objectives"),
+        Some((LimitingFactor::LeastRate, _)) => (VerdictTone::Bad, words::none_meets(&record.goal)),
         Some((_, true)) => (VerdictTone::Good, "confirmed"),
         Some((_, false)) => (VerdictTone::Uncertain, "not confirmed"),
     };
     let mut cards = Vec::new();
     if let Some(f) = finding {
         if let Some(line) = f.line_per_s {
-            cards.push(FigureCard::new("load line", exact_rate(line)));
+            cards.push(FigureCard::new(
+                "load line",
+                words::amount(&record.goal, line),
+            ));
         }
         if let (Some(low), Some(high)) = (f.low_per_s, f.high_per_s) {
-            let (low, high) = rate_interval(low, high);
+            let (low, high) = words::amount_interval(&record.goal, low, high);
             cards.push(FigureCard::new("bounds", format!("{low} – {high}")));
         }
         if let Some(knee) = f.knee {
-            cards.push(FigureCard::new("knee", exact_rate(knee.rate_per_s)));
+            cards.push(FigureCard::new(
+                "knee",
+                words::amount(&record.goal, knee.rate_per_s),
+            ));
         }
     }
     cards.push(FigureCard::new("trials", count(record.trials.len() as u64)));

@@ -30,7 +30,11 @@ pub fn render_ladder(record: &LadderRecord) -> String {
 pub fn render_search(record: &SearchRecord) -> String {
     let headline = || words::headline(record);
     let found_case = TestCase {
-        name: format!("a rate meets {}", record.objectives.join(", ")),
+        name: format!(
+            "a {} meets {}",
+            words::searched_quantity(&record.goal),
+            record.objectives.join(", ")
+        ),
         problem: match record.finding.as_ref().map(|f| (f.line_per_s, &f.limit)) {
             Some((Some(_), _)) => None,
             Some((None, LimitingFactor::LeastRate)) => Some(("failure", headline())),

@@ -2,10 +2,12 @@
 //! terminal.
 
 use plimsoll_model::search::{
-    LimitingFactor, SearchRecord, SearchResult, Trial, TrialPurpose, TrialVerdict,
+    LimitingFactor, SearchRecord, SearchResult, SearchVariable, Trial, TrialPurpose, TrialVerdict,
 };
 
-use crate::quantity::{exact_rate, or_dash, plural, rate, rate_interval, time};
+pub use plimsoll_model::search::{amount, amount_interval, none_meets, searched_quantity};
+
+use crate::quantity::{or_dash, plural, rate, time};
 use crate::sections::table::TextTable;
 use crate::terminal::{TerminalOptions, write_list};
 
@@ -16,6 +18,7 @@ pub fn verdict(verdict: &TrialVerdict) -> String {
         TrialVerdict::Missed { errors: true, .. } => "errors".to_owned(),
         TrialVerdict::Missed { objectives, .. } => format!("missed {}", objectives.join(", ")),
         TrialVerdict::Growing => "calls pile up".to_owned(),
+        TrialVerdict::TooFewCalls { .. } => "too few calls".to_owned(),
         TrialVerdict::GeneratorLimited { .. } => "generator-limited".to_owned(),
     }
 }
@@ -26,40 +29,45 @@ pub fn headline(record: &SearchRecord) -> String {
         return "The search has not ended.".to_owned();
     };
     let held = record.objectives.join(", ");
+    let what = searched_quantity(&record.goal);
     match (finding.line_per_s, &finding.limit) {
         (Some(line), LimitingFactor::Generator { .. }) => match lowest_failed_rate(record, line) {
             Some(rate) => format!(
                 "Meets {held} up to {}, and fails at {}; between them the generator was too late to tell.",
-                exact_rate(line),
-                exact_rate(rate)
+                amount(&record.goal, line),
+                amount(&record.goal, rate)
             ),
             None => format!(
                 "Meets {held} up to {}; above it the generator was too late to tell.",
-                exact_rate(line)
+                amount(&record.goal, line)
             ),
         },
         (Some(line), LimitingFactor::MostRate | LimitingFactor::NotReached) => {
             let is_highest = record.trials.iter().all(|t| t.rate_per_s <= line);
             let highest = if is_highest {
-                ", the highest rate tried"
+                ", the highest tried"
             } else {
                 ""
             };
-            format!("Meets {held} up to {}{highest}.", exact_rate(line))
+            format!(
+                "Meets {held} up to {}{highest}.",
+                amount(&record.goal, line)
+            )
         }
-        (Some(line), _) => format!("{} is the load line ({held}).", exact_rate(line)),
+        (Some(line), _) => format!("{} is the load line ({held}).", amount(&record.goal, line)),
         (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
         (None, _) if record.trials.iter().any(|t| t.verdict == TrialVerdict::Met) => format!(
-            "No rate was found to meet {held}: where some trials met it, longer or more trials missed it."
+            "No {what} was found to meet {held}: where some trials met it, longer or more trials missed it."
         ),
         (None, LimitingFactor::Generator { .. }) => {
-            "No rate was found: the generator was too late to tell from the first trial on."
-                .to_owned()
+            format!(
+                "No {what} was found: the generator was too late to tell from the first trial on."
+            )
         }
         (None, _) if !record.trials.iter().any(|t| t.verdict.is_failure()) => {
-            "No rate was found: the generator was late in every trial.".to_owned()
+            format!("No {what} was found: the generator was late in every trial.")
         }
-        (None, _) => format!("No rate that was tried meets {held}."),
+        (None, _) => format!("No {what} that was tried meets {held}."),
     }
 }
 
@@ -84,7 +92,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
         let width = (high - low) / high * 100.0;
-        let (low, high) = rate_interval(low, high);
+        let (low, high) = amount_interval(&record.goal, low, high);
         text.push(format!(
             "it lies between {low} and {high} ({width:.1} % apart, as the trials scattered)"
         ));
@@ -137,7 +145,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
     if let Some(knee) = finding.knee {
         text.push(format!(
             "the knee: up to about {} the p99 stays near {}",
-            exact_rate(knee.rate_per_s),
+            amount(&record.goal, knee.rate_per_s),
             time(knee.p99_us)
         ));
     }
@@ -146,6 +154,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
 
 /// Explains why there is no higher load line, or none at all.
 fn explain_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
+    let quantity = searched_quantity(&record.goal);
     let what = match &finding.limit {
         LimitingFactor::Objective { objectives } => {
             format!("the target misses {}", objectives.join(", "))
@@ -156,20 +165,20 @@ fn explain_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String
             return finding.generator_limit_per_s.map(|rate| {
                 format!(
                     "most trials at {} were generator-limited: {reason}",
-                    exact_rate(rate)
+                    amount(&record.goal, rate)
                 )
             });
         }
         LimitingFactor::MostRate => {
             return Some(format!(
-                "{} is the highest rate that was allowed, and it meets every objective",
-                exact_rate(record.goal.most_per_s)
+                "{} is the highest {quantity} that was allowed, and it meets every objective",
+                amount(&record.goal, record.goal.most_per_s)
             ));
         }
         LimitingFactor::LeastRate => {
             return Some(format!(
-                "{} is the lowest rate that was allowed",
-                exact_rate(record.goal.least_per_s)
+                "{} is the lowest {quantity} that was allowed",
+                amount(&record.goal, record.goal.least_per_s)
             ));
         }
         LimitingFactor::NotReached => return explain_missing_limit(record, finding),
@@ -198,16 +207,22 @@ fn explain_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String
         .iter()
         .filter(is_so)
         .min_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s))?;
-    Some(format!("at {} {what}", exact_rate(lowest.rate_per_s)))
+    Some(format!(
+        "at {} {what}",
+        amount(&record.goal, lowest.rate_per_s)
+    ))
 }
 
 /// Explains that no rate above the line was shown to be too high.
 fn explain_missing_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
+    let what = searched_quantity(&record.goal);
     let higher = |t: &&Trial| finding.line_per_s.is_none_or(|line| t.rate_per_s > line);
     let failed = record.trials.iter().filter(higher);
     let failed = failed.filter(|t| t.verdict.is_failure()).count() as u64;
     match (finding.line_per_s, failed) {
-        (Some(_), 0) => Some("no higher rate was found that misses an objective".to_owned()),
+        (Some(_), 0) => Some(format!(
+            "no higher {what} was found that misses an objective"
+        )),
         (Some(_), n) => Some(format!(
             "{} above the line failed, too few to say that the line ends there",
             plural(n, "trial")
@@ -252,7 +267,7 @@ fn describe_contradictions(record: &SearchRecord, finding: &SearchResult) -> Opt
         format!(
             "{} above the line met every objective (up to {} for {} s), {why}",
             plural(higher.len() as u64, "trial"),
-            exact_rate(highest.rate_per_s),
+            amount(&record.goal, highest.rate_per_s),
             round_seconds(highest.length_s)
         )
     });
@@ -304,8 +319,12 @@ pub fn render(record: &SearchRecord, options: &TerminalOptions) -> String {
 
 /// Returns a row for each trial.
 pub(crate) fn table(record: &SearchRecord) -> TextTable {
+    let searched = match record.goal.variable {
+        SearchVariable::Rate => "rate",
+        SearchVariable::Users => "users",
+    };
     let head = [
-        "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "step", "verdict",
+        searched, "achieved", "p50", "p99", "p99.9", "errors", "s", "step", "verdict",
     ];
     // Trials are numbered in the order in which they were made.
     let number = |trial: &Trial| {
@@ -314,7 +333,7 @@ pub(crate) fn table(record: &SearchRecord) -> TextTable {
     };
     let rows = trials_by_rate(record).into_iter().map(|trial| {
         [
-            exact_rate(trial.rate_per_s),
+            amount(&record.goal, trial.rate_per_s),
             or_dash(trial.achieved_per_s, rate),
             or_dash(trial.p50_us, time),
             or_dash(trial.p99_us, time),

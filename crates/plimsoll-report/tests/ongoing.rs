@@ -3,7 +3,7 @@
 use plimsoll_model::Outcome;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::records::record::StageRecord;
-use plimsoll_model::runs::run::IntervalRecord;
+use plimsoll_model::runs::run::{IntervalRecord, UserLevels};
 use plimsoll_report::exports::live_runs::otlp::MetricsRequest;
 use plimsoll_report::exports::live_runs::{RunningTotals, render_openmetrics};
 use plimsoll_report::exports::otlp::{ExportRequest, PartialSuccess};
@@ -27,6 +27,11 @@ fn run() -> RunningTotals {
         run.add(&IntervalRecord {
             stages: vec![(0, record.clone())],
             in_flight: 3,
+            users: Some(UserLevels {
+                in_flight: 12,
+                waiting: 5,
+                ..UserLevels::default()
+            }),
             ..IntervalRecord::default()
         });
     }
@@ -40,6 +45,8 @@ fn scrape_contains_counters_and_buckets() {
     for line in [
         "plimsoll_live_due_total{run=\"a \\\"run\\\"\"} 2000",
         "plimsoll_live_in_flight{run=\"a \\\"run\\\"\"} 3",
+        "plimsoll_live_users_in_flight{run=\"a \\\"run\\\"\"} 12",
+        "plimsoll_live_users_waiting{run=\"a \\\"run\\\"\"} 5",
         "outcome=\"RESET\"} 20",
         "plimsoll_live_response_seconds_bucket{le=\"0.1\",run=\"a \\\"run\\\"\"} 200",
         "plimsoll_live_response_seconds_bucket{le=\"+Inf\",run=\"a \\\"run\\\"\"} 2000",

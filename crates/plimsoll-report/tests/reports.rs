@@ -1,4 +1,6 @@
 //! Reports for people, as golden files (`SNAPSHOTS=overwrite` updates them).
+//!
+//! This file is long because each kind of report has golden files of its own.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

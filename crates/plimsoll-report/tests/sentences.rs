@@ -297,7 +297,7 @@ impl ClaimChecker<'_> {
                     let limit = self.generators_limit().ok_or("no such trial")?;
                     self.require_no_failures(limit)
                 }
-                ", the highest rate tried." => {
+                ", the highest tried." => {
                     self.require_none(|t| t.rate_per_s > line, "higher rates were tried")
                 }
                 "." => self.require_no_failures(f64::INFINITY),

@@ -266,34 +266,7 @@ impl Stack {
             )?;
         }
 
-        let config = dir.join("haproxy.cfg");
-        let at = |ports: &[u16]| {
-            ports
-                .iter()
-                .map(|port| localhost_address(*port).to_string())
-                .collect()
-        };
-        let balancer = BalancerConfig {
-            connections: balancer::max_client_connections(topology.sessions, topology.balancers),
-            api: self.api.to_string(),
-            sockets: self.sockets.to_string(),
-            stats: localhost_address(topology.stats).to_string(),
-            backends: at(&backends),
-            gateways: at(&gateways),
-            looks_up_names: false,
-        };
-        fs::write(&config, balancer.configuration()).map_err(file_error(&config))?;
-        let checked = Command::new(haproxy)
-            .args(["-c", "-f"])
-            .arg(&config)
-            .output();
-        let checked = checked.map_err(file_error(haproxy))?;
-        if !checked.status.success() {
-            return Err(StackError::Configuration {
-                path: config,
-                printed: String::from_utf8_lossy(&checked.stderr).trim().to_owned(),
-            });
-        }
+        let config = self.write_balancer_config(dir, haproxy, topology, &backends, &gateways)?;
         let api = self.api;
         for i in 1..=topology.balancers.max(1) {
             // The command runs a master process and its worker: SIGUSR2 reloads the configuration, and existing sockets
@@ -308,6 +281,46 @@ impl Stack {
             self.start_process(dir, &name, api, Some("/health"), &mut command)?;
         }
         Ok(())
+    }
+
+    /// Writes the configuration of the balancer, and has HAProxy check it.
+    fn write_balancer_config(
+        &self,
+        dir: &Path,
+        haproxy: &Path,
+        topology: &StackTopology,
+        backends: &[u16],
+        gateways: &[u16],
+    ) -> Result<PathBuf, StackError> {
+        let config = dir.join("haproxy.cfg");
+        let at = |ports: &[u16]| {
+            ports
+                .iter()
+                .map(|port| localhost_address(*port).to_string())
+                .collect()
+        };
+        let balancer = BalancerConfig {
+            connections: balancer::max_client_connections(topology.sessions, topology.balancers),
+            api: self.api.to_string(),
+            sockets: self.sockets.to_string(),
+            stats: localhost_address(topology.stats).to_string(),
+            backends: at(backends),
+            gateways: at(gateways),
+            looks_up_names: false,
+        };
+        fs::write(&config, balancer.configuration()).map_err(file_error(&config))?;
+        let checked = Command::new(haproxy)
+            .args(["-c", "-f"])
+            .arg(&config)
+            .output();
+        let checked = checked.map_err(file_error(haproxy))?;
+        if !checked.status.success() {
+            return Err(StackError::Configuration {
+                path: config,
+                printed: String::from_utf8_lossy(&checked.stderr).trim().to_owned(),
+            });
+        }
+        Ok(config)
     }
 
     fn start_embedded(

@@ -31,7 +31,7 @@ impl LaunchPlan {
     /// Reads the plan file.
     ///
     /// # Errors
-    /// When the plan can't be read, or has lanes.
+    /// When the plan can't be read, or has lanes (loads that run side by side).
     pub(crate) fn read(path: &Path) -> Result<LaunchPlan, Failure> {
         let (spec, text) = planning::read_plan_file(path)?;
         if !spec.lanes.is_empty() {

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use plimsoll_model::runs::run::Run;
 use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
@@ -208,6 +209,103 @@ curve = false
     );
 }
 
+/// Searches the number of users that the plan's server serves, and returns the record, the exit code and the output.
+fn find_users(plan: &str) -> (SearchRecord, Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.toml");
+    std::fs::write(&file, plan).unwrap();
+    let out = dir.path().join("search");
+    let output = Command::new(PLIMSOLL)
+        .arg("find")
+        .arg(&file)
+        .args(["--users", "1..120", "--out"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let mut said = String::from_utf8(output.stdout).unwrap();
+    said += &String::from_utf8(output.stderr).unwrap();
+    let record = SearchRecord::load(&out).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let json = std::fs::read_to_string(out.join("search.json")).unwrap();
+    for key in ["\"users\"", "\"line_users\"", "\"most_users\""] {
+        assert!(json.contains(key), "{key}: {json}");
+    }
+    assert!(!json.contains("rate_per_s"), "{json}");
+    for trial in &record.trials {
+        let run = Run::load(&out.join(trial.run.as_ref().unwrap())).unwrap();
+        assert!(run.summary.count_check.matches);
+        let clients = format!("clients = {}", trial.rate_per_s);
+        let saved =
+            std::fs::read_to_string(out.join(trial.run.as_ref().unwrap()).join("plan.toml"));
+        assert!(saved.unwrap().contains(&clients), "{clients}");
+    }
+    (record, output.status.code(), said)
+}
+
+/// The server serves 20 requests at a time, each for 100 ms. By Little's law, N users wait N / 200 s for each answer, so
+/// fewer than 30 get it within 150 ms.
+#[test]
+fn greatest_number_of_users_matches_littles_law() {
+    let law_dir = tempfile::tempdir().unwrap();
+    let law = law_dir.path().join("law.toml");
+    let text =
+        "law = \"capacity\"\nplaces = 20\nservice = { law = \"constant\", delay = \"100ms\" }\n";
+    std::fs::write(&law, text).unwrap();
+    let envelope = law_dir.path().join("envelope.jsonl");
+    let server = Server::start(&[
+        "known",
+        "--law",
+        law.to_str().unwrap(),
+        "--envelope",
+        envelope.to_str().unwrap(),
+    ]);
+    let calls = "[call.http]\n[load]\nrate = \"7/s\"\narrivals = \"poisson\"\n";
+    let journeys = "[[steps]]\nname = \"one\"\n[[steps]]\nname = \"two\"\n[load]\nclients = 4\n";
+    for (load, first) in [(calls, 10.0), (journeys, 4.0)] {
+        let (record, code, said) = find_users(&format!(
+            "target = \"http://{}\"\n{load}[objective]\np90 = \"< 150ms\"\n[find]\nprobe = \"1s\"\n\
+             trial = \"2s\"\nconfirm = \"4s\"\nbudget = \"60s\"\ncurve = false\n",
+            server.address
+        ));
+        assert_eq!(record.trials[0].rate_per_s, first, "{said}");
+        let found = record.finding.as_ref().unwrap();
+        let line = found.line_per_s.unwrap();
+        // A busy machine answers later, so the line is lower, never higher.
+        assert!((10.0..30.0).contains(&line), "{line}: {said}");
+        if !matches!(found.limit, LimitingFactor::Generator { .. }) {
+            let confirmed = if found.confirmed { 0 } else { 90 };
+            assert_eq!(code, Some(confirmed), "{said}");
+            let sentence = format!("{line} users is the load line (p90 < 150ms)");
+            assert!(said.contains(&sentence), "{said}");
+        }
+    }
+}
+
+#[test]
+fn users_of_model_match_its_slots() {
+    // Eight answers at a time, each of 10 tokens at 20 ms: the ninth user waits for a slot, and twelve wait 100 ms.
+    let server = Server::start(&[
+        "llm",
+        "--slots",
+        "8",
+        "--token-delay",
+        "20ms",
+        "--tokens",
+        "10",
+    ]);
+    let (record, _, said) = find_users(&format!(
+        "target = \"http://{}\"\n[call.http]\nmethod = \"POST\"\npath = \"/v1/chat/completions\"\n\
+         body = '{{\"model\": \"m\", \"stream\": true, \"messages\": [{{\"role\": \"user\", \"content\": \"x\"}}]}}'\n\
+         stream = \"openai\"\n[load]\nclients = 2\n[objective]\n\"ttft.p90\" = \"< 100ms\"\n\
+         [find]\nprobe = \"1s\"\ntrial = \"2s\"\nconfirm = \"3s\"\nbudget = \"40s\"\ncurve = false\n",
+        server.address
+    ));
+    let line = record.finding.as_ref().and_then(|found| found.line_per_s);
+    assert!(
+        line.is_some_and(|line| (1.0..=13.0).contains(&line)),
+        "{line:?}: {said}"
+    );
+}
+
 #[test]
 fn invalid_search_is_rejected_before_load() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +325,14 @@ fn invalid_search_is_rejected_before_load() {
     let none = whole.replace("\"p90\" = \"< 600ms\"", "");
     assert!(refused(none, &[]).contains("no objective"));
     let closed = whole.replace("rate = \"70/s\"", "clients = 7");
-    assert!(refused(closed, &[]).contains("load.clients"));
+    assert!(refused(closed, &[]).contains("--users 1..500"));
+    let users = refused(whole.clone(), &["--users", "9..3"]);
+    assert!(
+        users.contains("find.users") && users.contains("1..500"),
+        "{users}"
+    );
+    let both = refused(whole.clone(), &["--users", "1..9", "--most", "5/s"]);
+    assert!(both.contains("find.most"), "{both}");
     let precise = whole.replace("\"4%\"", "\"4\"");
     assert!(refused(precise, &[]).contains("find.precision"));
     let typo = whole.replace("budget", "bugdet");

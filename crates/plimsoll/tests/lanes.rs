@@ -194,3 +194,42 @@ fn unreachable_lane_target_ends_all_lanes() {
         stderr_of(&output)
     );
 }
+
+/// Each arrival of a journey's lane is a user, who makes all steps.
+#[test]
+fn journeys_share_arrivals_with_calls() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let text = format!(
+        "target = \"http://{}\"\n[load]\nrate = \"200/s\"\nduration = \"1s\"\n\
+         [lanes.page]\nweight = 3\ncall.http.path = \"/bytes/10\"\n\
+         [lanes.shop]\nload.deadline = \"5s\"\n\
+         [[lanes.shop.steps]]\nname = \"log in\"\nmethod = \"POST\"\npath = \"/echo\"\n\
+         body = '{{\"token\": \"t-{{{{uuid}}}}\"}}'\ntake.token = \"/token\"\n\
+         [[lanes.shop.steps]]\nname = \"look\"\npath = \"/bytes/10?of={{{{token}}}}\"\n\
+         loop = {{ name = \"looks\", repeat = 2 }}\n",
+        server.address()
+    );
+    std::fs::write(place.path("plan.toml"), text).unwrap();
+    let out = place.expect(0, &["run", "plan.toml", "--out", "shop"]);
+    let page = place.run_json("shop/lane-page");
+    assert_eq!(page["total"]["due"], 150, "{page}");
+    assert_eq!(page["total"]["ok"], 150, "{page}");
+    let shop = place.run_json("shop/lane-shop");
+    assert_eq!(shop["total"]["due"], 150, "{shop}");
+    assert_eq!(shop["total"]["ok"], 150, "{shop}");
+    assert_eq!(shop["total"]["measures"]["counts"]["users_ok"], 50);
+    let steps = shop["total"]["steps"].as_array().unwrap();
+    let due: Vec<Option<u64>> = steps.iter().map(|step| step["due"].as_u64()).collect();
+    assert_eq!(due, [Some(50), Some(100)], "{shop}");
+    assert!(out.contains("log in") && out.contains("page"), "{out}");
+    // Sessions and conversations have other arrivals than calls.
+    let plan = std::fs::read_to_string(place.path("plan.toml")).unwrap();
+    let plan = format!(
+        "{plan}\n[lanes.talk]\ncall.session = {{ socket = \"ws://127.0.0.1:1\" }}\ntarget = \"session://127.0.0.1:1\"\n"
+    );
+    std::fs::write(place.path("plan.toml"), plan).unwrap();
+    let refused = place.run(&["run", "plan.toml", "--dry-run"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr_of(&refused).contains("lanes.talk"));
+}

@@ -361,3 +361,53 @@ fn spinning_codec_ends_sidecar_and_is_named() {
     let named = "route orders: plugin spins.so: `decode` has not returned for 500ms";
     assert!(printed.contains(named), "{printed}");
 }
+
+/// Steps send payloads with values that earlier payloads had.
+#[test]
+fn plugin_steps_take_values_and_use_them() {
+    let place = place();
+    let (server, http) = (serve(&place, "c.so"), place.serve(&["http"]));
+    let plan = format!(
+        r#"
+target = "http://{}"
+[[steps]]
+name = "begin"
+method = "POST"
+path = "/echo"
+body = '{{"id": "{{{{uuid}}}}"}}'
+take.id = "/id"
+[[steps]]
+name = "echo"
+target = "{}"
+codec = "c.so"
+payload = '{{"said": "{{{{id}}}} {{{{seq}}}}"}}'
+take.said = "/said"
+take.begin = {{ bytes = "0..6", as = "hex" }}
+[[steps]]
+name = "frame"
+target = "{}"
+codec = "c.so"
+frame = "7801 0000 0000 09 000000 03 616263"
+take.text = {{ regex = "^abc$" }}
+[[steps]]
+name = "compare"
+if = "begin == 7b2273616964"
+target = "{}"
+codec = "c.so"
+payload = "{{{{said}}}} {{{{text}}}}"
+take.all = {{ regex = "^[0-9a-f-]{{36}} [0-9]+ abc$" }}
+[load]
+clients = 3
+calls = 15
+"#,
+        http.address(),
+        url(&server),
+        url(&server),
+        url(&server)
+    );
+    fs::write(place.path("steps.toml"), plan).expect("a file");
+    let run = place.expect_run(0, &["run", "steps.toml", "-q", "--json", "--out", "run"]);
+    let steps = run["total"]["steps"].as_array().expect("a list");
+    let ok: Vec<Option<u64>> = steps.iter().map(|step| step["ok"].as_u64()).collect();
+    assert_eq!(ok, [Some(15); 4], "{run}");
+}

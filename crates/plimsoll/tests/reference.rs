@@ -13,7 +13,7 @@ use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
 /// The sections of a plan: heading, defining file, structure.
-const SECTIONS: [(&str, &str, &str); 29] = [
+const SECTIONS: [(&str, &str, &str); 30] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec/tls.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
@@ -28,12 +28,17 @@ const SECTIONS: [(&str, &str, &str); 29] = [
     (
         "[steps]",
         "plimsoll-protocols/src/journey/step_spec.rs",
-        "FlowSpec",
+        "StepControlSpec",
     ),
     (
         "steps.take.NAME",
         "plimsoll-protocols/src/journey/step_spec.rs",
         "TakeTable",
+    ),
+    (
+        "steps.loop",
+        "plimsoll-protocols/src/journey/step_spec.rs",
+        "LoopTable",
     ),
     (
         "call.grpc",
@@ -213,9 +218,14 @@ fn parser_accepts_exactly_listed_keys() {
         // The sections of a lane are those of the plan.
         for key in listed.into_iter().filter(|_| path != "lanes.NAME") {
             let within = [path, key].join(".").trim_start_matches('.').to_owned();
-            let within = ["call.http.steps", "call.grpc.steps"]
-                .iter()
-                .fold(within, |within, steps| within.replace(steps, "steps"));
+            let within = [
+                "call.http.steps",
+                "call.grpc.steps",
+                "call.bolt.steps",
+                "lanes.NAME.steps",
+            ]
+            .iter()
+            .fold(within, |within, steps| within.replace(steps, "steps"));
             for table in [within.clone(), format!("{within}.NAME")] {
                 let has_section = SECTIONS.iter().any(|(name, ..)| {
                     let rest = name.trim_matches(['[', ']']).strip_prefix(&table);

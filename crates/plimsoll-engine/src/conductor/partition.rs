@@ -9,7 +9,6 @@ use plimsoll_model::records::record::CallSampler;
 
 use crate::error::EngineError;
 use crate::event_loop::WorkerShare;
-use crate::script::MAX_LINKS;
 use crate::transport::address::Address;
 use crate::transport::descriptors::descriptor_limit;
 
@@ -25,7 +24,8 @@ pub fn concurrent_connections(plan: &Plan) -> u64 {
 /// beforehand.
 pub fn concurrent_script_connections(plan: &Plan) -> u64 {
     let clients = plan.load.arrivals.clients();
-    clients.map_or(0, |clients| u64::from(clients) * MAX_LINKS as u64)
+    let links = 1 + plan.call.other_targets().len() as u64;
+    clients.map_or(0, |clients| u64::from(clients) * links)
 }
 
 /// Properties of a run that its plan does not contain.

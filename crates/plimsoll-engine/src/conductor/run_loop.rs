@@ -186,6 +186,7 @@ impl Conductor<'_, '_> {
             in_flight: from.in_flight,
             backlog: from.backlog,
             connections_open: u64::from(from.connections),
+            users: from.users,
             busiest_worker_ratio: from.busy_ns as f64 / from.length_ns.max(1) as f64,
             client: Some(ResourceUsage {
                 cpu_user_us: used_ns / 1000,

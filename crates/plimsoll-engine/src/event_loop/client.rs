@@ -5,6 +5,7 @@
 //! client, so these calls are dispatched statically.
 
 use plimsoll_model::rows::template::TraceIds;
+use plimsoll_model::runs::run::UserLevels;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{Outcome, Time};
 
@@ -37,6 +38,11 @@ pub trait LoopClient {
     /// Returns the number of due calls for which a connection is being established.
     fn connecting_calls(&self) -> u64 {
         0
+    }
+
+    /// Ends an interval of the count of users; `None` if calls have no users.
+    fn take_users(&mut self, _now: Time) -> Option<UserLevels> {
+        None
     }
 
     /// Returns whether there are bytes to be written.

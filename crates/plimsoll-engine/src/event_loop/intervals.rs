@@ -72,6 +72,7 @@ impl IntervalClock {
             in_flight: u64::try_from(self.unsettled).unwrap_or(0),
             backlog: 0,
             connections: 0,
+            users: None,
             busy_ns: length_ns.saturating_sub(self.waited_ns),
         };
         self.waited_ns = 0;

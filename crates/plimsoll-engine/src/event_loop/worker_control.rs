@@ -2,7 +2,7 @@
 
 use plimsoll_model::Time;
 use plimsoll_model::records::record::RecordedInterval;
-use plimsoll_model::runs::run::NegotiatedTls;
+use plimsoll_model::runs::run::{NegotiatedTls, UserLevels};
 
 /// How urgently a run must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,8 @@ pub struct WorkerInterval {
     pub backlog: u64,
     /// The plan's connections that were established at the end of the interval.
     pub connections: u32,
+    /// Users who make several calls each; `None` where calls are independent.
+    pub users: Option<UserLevels>,
     /// Time not spent waiting, in nanoseconds. In a closed loop at full speed this is nearly the whole interval; in an
     /// open loop it shows how close the generator is to its limit.
     pub busy_ns: u64,

@@ -9,7 +9,7 @@ use plimsoll_model::{CallSample, Outcome, Recorder, Time};
 use crate::tls::TlsClient;
 
 /// Maximum number of connections of a script.
-pub const MAX_LINKS: usize = 2;
+pub const MAX_LINKS: usize = 8;
 
 /// The number of a connection among those of its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,9 @@ pub trait Script: Send {
     /// Called when the time set with [`ScriptContext::wake_at`] is reached.
     fn on_timer(&mut self, now: Time, context: &mut ScriptContext<'_>);
 
+    /// Returns whether a call of the user is due and has not been sent, because it has no connection yet.
+    fn is_waiting(&self) -> bool;
+
     /// Ends a call in flight with `outcome` at the end of the run; no other function is called afterwards.
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>);
 }
@@ -67,8 +70,8 @@ pub trait ScriptFactory: Send + Sync + 'static {
     /// Creates a script for the user that starts now.
     fn new_script(&self, origin: ScriptStart) -> Self::Script;
 
-    /// Returns the target that each link leads to.
-    fn targets(&self) -> [&Target; MAX_LINKS];
+    /// Returns the target that each link leads to: 1 to [`MAX_LINKS`] targets.
+    fn targets(&self) -> Vec<&Target>;
 
     /// Returns the TLS settings of a link, which never change; `None` for plaintext.
     fn tls(&self, _link: LinkId) -> Option<&TlsClient> {
@@ -116,7 +119,7 @@ pub struct ScriptContext<'a> {
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
     pub(crate) actions: &'a mut Vec<ScriptAction>,
-    pub(crate) outboxes: &'a mut [Vec<u8>; MAX_LINKS],
+    pub(crate) outboxes: &'a mut [Vec<u8>],
     pub(crate) wake: Option<Time>,
     pub(crate) ended: Option<bool>,
 }
@@ -127,7 +130,7 @@ impl ScriptContext<'_> {
         self.actions.push(ScriptAction::Connect(link));
     }
 
-    /// Closes a connection after sending the bytes that were appended to [`ScriptContext::out`], as far as that does
+    /// Closes a connection after sending the bytes that were appended to [`ScriptContext::out_buffer`], as far as that does
     /// not block. No further events of the connection follow.
     pub fn close(&mut self, link: LinkId) {
         self.actions.push(ScriptAction::Close(link));

@@ -28,7 +28,7 @@ pub trait Scenario: Send + Sync + 'static {
         self.protocol().new_driver()
     }
 
-    /// Returns the connection that the user's current call needs.
+    /// Returns the number of the user's connection over which the current call is made.
     fn current_link(&self, _memory: &Self::UserState) -> LinkId {
         LinkId(0)
     }
@@ -133,7 +133,7 @@ pub struct UserCall {
     pub is_retry: bool,
 }
 
-/// A call that has ended, as passed to [`Scenario::after_call`].
+/// A call that has ended, as passed to [`Scenario::next_action`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedCall {
     /// The call's outcome.

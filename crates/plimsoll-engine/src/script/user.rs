@@ -4,7 +4,7 @@
 //! its driver, which is the same as for independent calls. The first call is due at the user's arrival, and each
 //! further call is due a pause after the end of the previous one. The time to establish a connection counts towards the
 //! call that needs it. A call that fails ends its user, because the following calls depend on it, unless the scenario
-//! decides otherwise, as journeys do ([`Scenario::after_call`]).
+//! decides otherwise, as journeys do ([`Scenario::next_action`]).
 //!
 //! Invariant: every call that was due is recorded once.
 //!
@@ -12,6 +12,7 @@
 //! machine.
 
 mod connection_need;
+mod ending;
 mod factory;
 
 use std::sync::Arc;
@@ -22,9 +23,9 @@ use plimsoll_model::{CallSample, Outcome, Time};
 pub use self::factory::UserScripts;
 use self::factory::UserSettings;
 use super::scenario::{EndedCall, NextAction, Scenario, UserCall};
-use super::{LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptStart};
+use super::{LinkId, RequestTrace, Script, ScriptContext, ScriptStart};
 use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
-use crate::worker::ResponseTokens;
+use crate::worker::{MIN_TIMEOUT_REDUCTION, ResponseTokens};
 
 /// The only call id: users make one call at a time.
 const ONLY_CALL_ID: CallId = CallId(0);
@@ -34,15 +35,6 @@ struct UserLink<D> {
     /// The driver of the established connection.
     driver: Option<D>,
     is_connecting: bool,
-}
-
-impl<D> Default for UserLink<D> {
-    fn default() -> UserLink<D> {
-        UserLink {
-            driver: None,
-            is_connecting: false,
-        }
-    }
 }
 
 /// A user's current call, which is waiting or in flight.
@@ -81,7 +73,7 @@ pub struct User<C: Scenario> {
     due: Time,
     /// The connection of the current call or, between two calls, of the previous one.
     link: LinkId,
-    links: [UserLink<<C::Protocol as Protocol>::Driver>; MAX_LINKS],
+    links: Box<[UserLink<<C::Protocol as Protocol>::Driver>]>,
     memory: C::UserState,
     /// Number of calls that have become due.
     calls_begun: u32,
@@ -183,7 +175,13 @@ impl<C: Scenario> User<C> {
                     {
                         return self.fail_unsent_call(outcome, &text, now, context);
                     }
-                    driver.start(ONLY_CALL_ID, number, now, context.out_buffer(link));
+                    let (waited, out_buffer) =
+                        (now.duration_since(call.due), context.out_buffer(link));
+                    if waited > MIN_TIMEOUT_REDUCTION {
+                        driver.start_delayed(ONLY_CALL_ID, number, waited, now, out_buffer);
+                    } else {
+                        driver.start(ONLY_CALL_ID, number, now, out_buffer);
+                    }
                     (call.sent, call.is_waiting) = (call.sent.min(now), false);
                 }
                 _ => {}
@@ -411,16 +409,6 @@ impl<C: Scenario> User<C> {
         self.end_script(context);
     }
 
-    fn end_script(&mut self, context: &mut ScriptContext<'_>) {
-        (self.next_at, self.waits_for_remainder) = (Time::NEVER, false);
-        for (link, connection) in (0..).map(LinkId).zip(&mut self.links) {
-            if let Some(driver) = &mut connection.driver {
-                driver.finish(context.out_buffer(link));
-            }
-        }
-        context.end_script(!self.has_failed);
-    }
-
     /// Handles a lost connection after the driver has reported the outcome of its call.
     fn on_connection_lost(
         &mut self,
@@ -565,7 +553,7 @@ where
     }
 
     fn on_timer(&mut self, now: Time, context: &mut ScriptContext<'_>) {
-        for link in (0..MAX_LINKS as u8).map(LinkId) {
+        for link in (0..self.links.len() as u8).map(LinkId) {
             if let Some(driver) = &mut self.links[usize::from(link.0)].driver
                 && driver.next_timer().is_some_and(|at| at <= now)
             {
@@ -600,11 +588,16 @@ where
         self.send_or_connect(now, context);
     }
 
+    fn is_waiting(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.is_waiting)
+    }
+
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let failed = self.has_failed || self.call.is_some() && outcome.is_error();
         self.fail_call(outcome, now, context);
         if failed {
             context.add_to_count(Count::UsersFailed, 1);
         }
+        self.finish_connections(context);
     }
 }

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use plimsoll_model::plan::ArrivalModel as ArrivalsPlan;
 use plimsoll_model::rows::template::TraceIds;
+use plimsoll_model::runs::run::UserLevels;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{Outcome, Time};
 
 use super::context::{
     LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptStart,
 };
+use super::user_meter::UserMeter;
 use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
 use crate::event_loop::due_calls::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
@@ -45,12 +47,20 @@ struct ScriptSlot<C> {
     /// The script's number, unique across all workers and processes.
     number: u64,
     script: C,
-    /// The indices of the script's connections in the loop's table.
-    links: [Option<u32>; MAX_LINKS],
-    /// The address indices last used by links that currently have no connection.
-    last_addresses: [u32; MAX_LINKS],
+    links: Box<[LinkSlot]>,
     timer: Time,
     stage: u8,
+    /// Whether the user is counted as one who waits for a connection.
+    is_waiting: bool,
+}
+
+/// The connection of one of a script's links.
+#[derive(Clone, Copy)]
+struct LinkSlot {
+    /// The index of the connection in the loop's table.
+    connection: Option<u32>,
+    /// The index of the address that was used last, for links that currently have no connection.
+    last_address: u32,
 }
 
 /// The client state of an event loop that runs scripts.
@@ -62,8 +72,10 @@ pub struct ScriptClient<C: ScriptFactory> {
     /// Decrypted contents of the loop's read buffer.
     plain: Vec<u8>,
     actions: Vec<ScriptAction>,
-    outboxes: [Vec<u8>; MAX_LINKS],
+    /// The outgoing bytes of each link of the script that is being called.
+    outboxes: Vec<Vec<u8>>,
     in_flight: u64,
+    meter: UserMeter,
 }
 
 /// A request for the connection of one of a script's links.
@@ -79,17 +91,18 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let calls = u64::from(scripts.calls_per_script().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));
         let clients = share.clients;
+        let links = scripts.targets().len().min(MAX_LINKS);
         let users = ScriptClient {
             scripts,
             slots: GenerationalSlab::default(),
             timers: TimerQueue::new(),
             plain: Vec::new(),
             actions: Vec::new(),
-            outboxes: Default::default(),
+            outboxes: vec![Vec::new(); links],
             in_flight: 0,
+            meter: UserMeter::default(),
         };
-        let mut worker =
-            EventLoop::with_client(users, share, network, MAX_LINKS, READ_BUFFER_BYTES);
+        let mut worker = EventLoop::with_client(users, share, network, links, READ_BUFFER_BYTES);
         if let CallSource::Closed(closed) = &mut worker.call_source {
             closed.ready_clients = clients;
         }
@@ -98,14 +111,19 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
 
     fn begin_script(&mut self, control: &mut impl WorkerControl, origin: ScriptStart, now: Time) {
         let users = &mut self.client;
+        let unconnected = LinkSlot {
+            connection: None,
+            last_address: NO_ADDRESS,
+        };
         let index = users.slots.insert(ScriptSlot {
             number: origin.number,
             script: users.scripts.new_script(origin),
-            links: [None; MAX_LINKS],
-            last_addresses: [NO_ADDRESS; MAX_LINKS],
+            links: vec![unconnected; users.outboxes.len()].into(),
             timer: Time::NEVER,
             stage: self.stage,
+            is_waiting: false,
         });
+        users.meter.add_user(origin.late_ns, now);
         self.dispatch(control, index, now, &mut |script, context| {
             script.start(now, context);
         });
@@ -124,13 +142,16 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             return;
         };
         fault::point("script");
-        let number = |link: usize| {
-            let there = slot.links[link].and_then(|at| self.connections[at as usize].as_ref());
-            let place = there.map_or(slot.last_addresses[link], |connection| {
-                connection.address_index
-            });
-            self.addresses[link].recorder_index(place)
-        };
+        let mut addresses = [NO_ADDRESS; MAX_LINKS];
+        let mut connections = [None; MAX_LINKS];
+        for (number, link) in slot.links.iter().enumerate() {
+            let connection = link
+                .connection
+                .and_then(|at| self.connections[at as usize].as_ref());
+            let place = connection.map_or(link.last_address, |there| there.address_index);
+            addresses[number] = self.addresses[number].recorder_index(place);
+            connections[number] = link.connection;
+        }
         let is_closed = matches!(self.call_source, CallSource::Closed(_));
         let mut context = ScriptContext {
             recorder: &mut self.recorder,
@@ -142,8 +163,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 || self.phase != LoadPhase::Loading && is_closed && self.share.calls.is_none(),
             in_flight: &mut users.in_flight,
             calls_begun: &mut self.calls_due,
-            addresses: std::array::from_fn(number),
-            connections: slot.links,
+            addresses,
+            connections,
             actions: &mut users.actions,
             outboxes: &mut users.outboxes,
             wake: None,
@@ -151,6 +172,15 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         };
         tell(&mut slot.script, &mut context);
         let (wake, ended) = (context.wake, context.ended);
+        let is_waiting = slot.script.is_waiting();
+        if is_waiting != slot.is_waiting {
+            slot.is_waiting = is_waiting;
+            if is_waiting {
+                users.meter.begin_wait(now);
+            } else {
+                users.meter.end_wait(now);
+            }
+        }
         if let Some(at) = wake
             && at != slot.timer
         {
@@ -159,7 +189,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 users.timers.push(at, index);
             }
         }
-        for link in 0..MAX_LINKS {
+        for link in 0..self.client.outboxes.len() {
             if !self.client.outboxes[link].is_empty() {
                 self.send_link_bytes(index, link);
             }
@@ -177,7 +207,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             }
         }
         if let Some(ok) = ended {
-            self.end_script(control, index);
+            self.end_script(control, index, now);
             self.schedule_next_script(ok, now);
         }
     }
@@ -197,11 +227,16 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         });
     }
 
-    fn end_script(&mut self, control: &mut impl WorkerControl, index: u64) {
-        for link in 0..MAX_LINKS as u8 {
-            self.close_link(control, index, LinkId(link));
+    fn end_script(&mut self, control: &mut impl WorkerControl, index: u64, now: Time) {
+        for link in 0..self.client.outboxes.len() {
+            self.close_link(control, index, LinkId(link as u8));
         }
-        self.client.slots.remove(index);
+        if let Some(slot) = self.client.slots.remove(index) {
+            if slot.is_waiting {
+                self.client.meter.end_wait(now);
+            }
+            self.client.meter.remove_user(now);
+        }
     }
 
     /// Lets the user start its next script, after a pause.
@@ -233,6 +268,10 @@ impl<C: ScriptFactory> LoopClient for ScriptClient<C> {
 
     fn calls_in_flight(&self) -> u64 {
         self.in_flight
+    }
+
+    fn take_users(&mut self, now: Time) -> Option<UserLevels> {
+        Some(self.meter.take(now))
     }
 
     /// Scripts end on their own if each call has a deadline. Otherwise, the drain time limits them.
@@ -321,7 +360,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         self.close_link(control, slot, link);
         let index = self.add_connection(LinkOwner { slot, link }, link.0, now);
         if let Some(slot) = self.client.slots.get_mut(slot) {
-            slot.links[usize::from(link.0)] = Some(index);
+            slot.links[usize::from(link.0)].connection = Some(index);
             let number = slot.number;
             self.connect(control, index, number, now);
         }
@@ -380,7 +419,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
             self.dispatch(control, index, now, &mut |script, context| {
                 script.abort(outcome, now, context);
             });
-            self.end_script(control, index);
+            self.end_script(control, index, now);
         }
         self.races.cancel_all(&mut self.network);
     }

@@ -325,7 +325,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Returns the same as [`TlsRecords::min_incoming_bytes`]; 0 if no low-water mark must be set.
+    /// Returns the same as [`TlsRecords::min_incoming_bytes`]; 0 if no low-water mark is needed.
     pub(super) fn min_incoming_bytes(&self, plaintext: u64) -> u64 {
         match &self.stage {
             SessionStage::Open(open) if !open.supports_resting() => {

@@ -471,7 +471,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         &self.out[self.written..]
     }
 
-    /// Removes `bytes` of [`TlsRecords::outgoing`] that were written.
+    /// Removes the first `bytes` bytes of [`TlsRecords::pending_output`], which have been written.
     pub fn mark_sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.out.len() {

@@ -42,7 +42,7 @@ impl<E: TlsEnd> TlsConnection<E> {
     }
 
     /// Returns the parameters that the handshake negotiated; `None` until it is complete, and after
-    /// [`TlsConnection::enter_rest`].
+    /// [`TlsConnection::start_resting`].
     pub fn negotiated_parameters(&self) -> Option<NegotiatedParameters> {
         match &self.0 {
             SessionLayer::Library(session) => session.negotiated_parameters(),

@@ -102,7 +102,7 @@ pub trait Network {
     /// Reads from the socket. `Ok(0)` means that the peer has closed its side; `WouldBlock` that nothing is available.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns whether [`Network::last_arrival`] is available.
+    /// Returns whether [`Network::last_receive_time`] is available.
     fn has_receive_times(&self) -> bool {
         false
     }

@@ -30,8 +30,8 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 /// Number of connections up to which all of them fit into the processor's cache, so that prefetching gains nothing.
 const MAX_CONNECTIONS_IN_CPU_CACHE: usize = 256;
 
-/// Minimum wait, in nanoseconds, that reduces the timeout that is sent with a call.
-const MIN_TIMEOUT_REDUCTION_NS: u64 = 1_000_000;
+/// Minimum wait that reduces the timeout that is sent with a call.
+pub(crate) const MIN_TIMEOUT_REDUCTION: Duration = Duration::from_millis(1);
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Queues a call that cannot be sent yet.
@@ -163,7 +163,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let id = self.client.calls.insert(call);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
         let (driver, out) = (&mut connection.data.driver, &mut connection.out);
-        if now.since(due) > MIN_TIMEOUT_REDUCTION_NS {
+        if now.duration_since(due) > MIN_TIMEOUT_REDUCTION {
             driver.start_delayed(id, number, now.duration_since(due), now, out);
         } else {
             driver.start(id, number, now, out);

@@ -55,7 +55,7 @@ impl InFlightCall {
     }
 }
 
-/// Unit of [`InFlightCall::late_units`] in nanoseconds: delays of up to an hour fit into 32 bits.
+/// Unit of [`InFlightCall::generator_delay_units`] in nanoseconds: delays of up to an hour fit into 32 bits.
 const GENERATOR_DELAY_UNIT_NS: u64 = 1 << 10;
 
 impl InFlightCall {

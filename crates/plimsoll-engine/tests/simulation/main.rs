@@ -36,6 +36,7 @@ mod protocol;
 mod retries;
 mod servers;
 mod turns;
+mod users;
 
 use protocol::*;
 use servers::*;

@@ -25,9 +25,9 @@ pub const DEFAULT_GATES: [&str; 2] = ["p99 +2.5%", "server_cpu +1.5%"];
 
 /// Probability that any interval of a comparison, or of a whole search, misses the true change.
 ///
-/// Three eighths of it are reserved for the p99 and the server's CPU time, and half of these for the side of the
-/// interval on which a version is judged slower. So if a version's change is exactly the allowed one, it is judged
-/// slower in at most 1 of 500 cases; an unchanged version is judged slower far more rarely.
+/// Of this 0.01, 0.00375 is reserved for the intervals of the p99 and the server's CPU time. Half of that, 0.001875, is
+/// for errors on the side on which a version is judged slower. So if a version's change is exactly the allowed one, it
+/// is judged slower in fewer than 1 of 500 cases; an unchanged version is judged slower far more rarely.
 pub const ERROR_PROBABILITY: f64 = 0.01;
 
 /// Metrics that are reported whether or not a gate limits them.
@@ -238,9 +238,9 @@ impl ErrorBudget {
         }
     }
 
-    /// Spends and returns the share of the next comparison, while the first slower commit is one of `candidates`
-    /// commits. The rest is enough for an equal share in each further comparison of the bisection, and for one more in
-    /// case the search takes longer.
+    /// Spends and returns the share of the next comparison. `candidates`: the number of commits that may still be the
+    /// first slower one. The rest is enough for an equal share in each further comparison of the bisection, and for one
+    /// more in case the search takes longer.
     pub fn spend(&mut self, candidates: usize) -> f64 {
         let share = self.left / f64::from(halving_count(candidates) + 1);
         self.left -= share;

@@ -91,14 +91,14 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the second target, to which some calls go, and whether it is reached over TLS.
-    fn second_target(&self) -> Option<(&Target, bool)> {
-        None
+    /// Returns the targets besides the plan's own to which some calls go, each with whether it is reached over TLS.
+    fn other_targets(&self) -> Vec<(&Target, bool)> {
+        Vec::new()
     }
 
-    /// Returns [`Call::second_target`] mutably, so that its resolved addresses and its proxy can be filled in.
-    fn second_target_mut(&mut self) -> Option<&mut Target> {
-        None
+    /// Returns [`Call::other_targets`] mutably, so that its them addresses and its proxy can be filled in.
+    fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        Vec::new()
     }
 }
 
@@ -142,9 +142,10 @@ impl CallPlan {
         live.collect()
     }
 
-    /// Returns the second target mutably; works only during resolution, before the call is shared.
-    pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
-        Arc::get_mut(&mut self.0)?.second_target_mut()
+    /// Returns the other targets mutably; works only during resolution, before the call is shared.
+    pub(crate) fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        let call = Arc::get_mut(&mut self.0);
+        call.map_or_else(Vec::new, |call| call.other_targets_mut())
     }
 
     /// Returns the call as type `C`, if it is of that protocol.

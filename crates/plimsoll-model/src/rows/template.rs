@@ -264,7 +264,7 @@ impl Template {
         }
     }
 
-    /// Returns the indices (in [`FieldScope::taken`]) of the captured values that the template contains.
+    /// Returns the indices (in [`FieldScope::captured`]) of the captured values that the template contains.
     pub fn captured_indices(&self) -> impl Iterator<Item = u16> + '_ {
         let fields = self.parts.iter().filter_map(TemplatePart::field);
         fields.filter_map(|field| match field.source {

@@ -117,8 +117,8 @@ impl FoldedStacks {
 
     /// Returns the functions of all stacks, sorted by self samples, the most first. A sample is a self sample of the
     /// innermost frame of its stack.
-    pub fn functions_by_self_samples(&self) -> Vec<FunctionSamples> {
-        let mut found: BTreeMap<&str, FunctionSamples> = BTreeMap::new();
+    pub fn functions_by_self_samples(&self) -> Vec<FunctionUsage> {
+        let mut found: BTreeMap<&str, FunctionUsage> = BTreeMap::new();
         for (stack, samples) in self.iter() {
             // The first frame names the thread; a stack that could not be unwound has no other frames.
             let frames: Vec<&str> = match stack.split_once(';') {
@@ -129,7 +129,7 @@ impl FoldedStacks {
             let innermost = frames.last().copied().unwrap_or_default();
             // A recursive function occurs several times in a stack, but counts once.
             for name in frames.into_iter().collect::<BTreeSet<_>>() {
-                let function = found.entry(name).or_insert_with(|| FunctionSamples {
+                let function = found.entry(name).or_insert_with(|| FunctionUsage {
                     name: name.to_owned(),
                     self_samples: 0,
                     total_samples: 0,
@@ -141,7 +141,7 @@ impl FoldedStacks {
                 }
             }
         }
-        let mut all: Vec<FunctionSamples> = found.into_values().collect();
+        let mut all: Vec<FunctionUsage> = found.into_values().collect();
         all.sort_by(|a, b| {
             b.self_samples
                 .cmp(&a.self_samples)
@@ -231,7 +231,7 @@ fn replace_control_characters(text: &str) -> String {
 
 /// The samples of one function in a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FunctionSamples {
+pub struct FunctionUsage {
     /// The name of the function's symbol; without a symbol, the name of the file in brackets.
     pub name: String,
     /// Samples in the function itself.
@@ -243,7 +243,7 @@ pub struct FunctionSamples {
     samples: u64,
 }
 
-impl FunctionSamples {
+impl FunctionUsage {
     /// Returns whether any sample was in the function itself.
     pub fn has_self_samples(&self) -> bool {
         self.self_samples > 0
@@ -255,7 +255,7 @@ impl FunctionSamples {
     }
 
     /// Returns the share of samples in the function and in the functions that it called, with its 95 % interval, like
-    /// [`FunctionSamples::self_share`].
+    /// [`FunctionUsage::self_share`].
     pub fn total_share(&self) -> [f64; 3] {
         share_with_interval(self.total_samples, self.samples)
     }

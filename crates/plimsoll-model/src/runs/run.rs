@@ -26,6 +26,7 @@ mod shard_totals;
 pub mod shards;
 pub mod summary;
 mod times_summary;
+mod users;
 mod writer;
 
 pub use consistency::CountSum;
@@ -46,8 +47,9 @@ pub use rotation::{RotationPart, RotationSummary};
 pub use sampling::SamplingSummary;
 pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};
-pub use summary::{RunSummary, RunTotals, StageSummary};
+pub use summary::{RunSummary, RunTotals, StageSummary, UsersSummary};
 pub use times_summary::{InstrumentSummary, TimesSummary};
+pub use users::UserLevels;
 pub use writer::{MIN_CONNECTIONS_FOR_MEMORY, RunWriter};
 
 pub use crate::formats::document::{RunError, SCHEMA_VERSION};

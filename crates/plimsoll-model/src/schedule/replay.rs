@@ -43,7 +43,7 @@ impl ReplaySchedule {
             let last = warmed_up.saturating_add(calls);
             if last < end_number {
                 end_number = last;
-                // The load ends at the time of the first arrival that is no longer sent.
+                // The load ends at the time of the first arrival past the limit, which is not sent.
                 end = arrival_time(&recording, &mut cursor, last, repeats)
                     .unwrap_or(end)
                     .min(end);

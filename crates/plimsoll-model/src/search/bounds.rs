@@ -11,17 +11,6 @@ const MIN_GENERATOR_LIMITED_TRIALS: usize = 2;
 /// A trial overrules another only if it is longer by at least this factor.
 const MIN_OVERRULING_LENGTH_RATIO: f64 = 1.5;
 
-impl TrialVerdict {
-    /// Returns whether the target did not sustain the rate.
-    pub fn is_failure(&self) -> bool {
-        matches!(self, TrialVerdict::Missed { .. } | TrialVerdict::Growing)
-    }
-
-    pub(super) fn is_generator_limited(&self) -> bool {
-        matches!(self, TrialVerdict::GeneratorLimited { .. })
-    }
-}
-
 /// Returns whether the generator can't reach `rate`.
 pub(super) fn is_beyond_generator_limit(trials: &[Trial], rate: f64) -> bool {
     let at = |limited: bool| {
@@ -71,12 +60,10 @@ pub(super) fn rate_bounds(trials: &[Trial]) -> RateBounds {
 
 /// Returns whether a rate is ruled out, because most of the longest trials at this rate failed.
 pub(super) fn is_rate_rejected(trials: &[Trial], rate: f64) -> bool {
-    // Generator-limited trials say nothing about the target, so they are left out.
+    // Trials that say nothing about the target are left out.
     let here = || {
         trials.iter().filter(|t| {
-            t.rate_per_s == rate
-                && t.purpose != TrialPurpose::Curve
-                && !t.verdict.is_generator_limited()
+            t.rate_per_s == rate && t.purpose != TrialPurpose::Curve && !t.verdict.is_undecided()
         })
     };
     let longest = here().map(|t| t.length_s).fold(0.0, f64::max);

@@ -291,7 +291,7 @@ fn collect_evidence(
             {
                 false
             }
-            TrialVerdict::GeneratorLimited { .. } => continue,
+            TrialVerdict::GeneratorLimited { .. } | TrialVerdict::TooFewCalls { .. } => continue,
         };
         let limited = matches!(trial.verdict, TrialVerdict::GeneratorLimited { .. });
         let growth = trial.growth.filter(|_| !limited);

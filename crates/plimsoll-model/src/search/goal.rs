@@ -4,16 +4,41 @@ use serde::{Deserialize, Serialize};
 
 use super::TrialPurpose;
 
+/// The quantity of which a search finds the greatest value that meets the objectives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchVariable {
+    /// The rate of arrivals of an open loop.
+    #[default]
+    Rate,
+    /// The number of users (clients) of a closed loop. Fields whose names end with `_per_s` hold numbers of users then,
+    /// and are named accordingly in JSON.
+    Users,
+}
+
+impl SearchVariable {
+    fn is_rate(&self) -> bool {
+        *self == SearchVariable::Rate
+    }
+}
+
 /// The goal of a search: the range of rates, the precision, and the lengths of trials (RFC 9971 §4.6: search goal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchGoal {
+    /// The quantity that the search varies; left out if it is the rate.
+    #[serde(default, skip_serializing_if = "SearchVariable::is_rate")]
+    pub variable: SearchVariable,
     /// The first rate to try, in calls per second.
+    #[serde(alias = "start_users")]
     pub start_per_s: f64,
     /// The lowest rate that is tried, in calls per second.
+    #[serde(alias = "least_users")]
     pub least_per_s: f64,
     /// The highest rate that is tried, in calls per second.
+    #[serde(alias = "most_users")]
     pub most_per_s: f64,
-    /// The relative width at which the interval around the line is narrow enough: 0.01 is 1 % (goal width).
+    /// The relative width at which the interval around the greatest value that meets the objectives is narrow enough:
+    /// 0.01 is 1 % (goal width).
     pub precision: f64,
     /// The length of a probing trial, seconds.
     pub probe_s: f64,
@@ -35,6 +60,7 @@ pub struct SearchGoal {
 impl Default for SearchGoal {
     fn default() -> SearchGoal {
         SearchGoal {
+            variable: SearchVariable::Rate,
             start_per_s: 100.0,
             least_per_s: 1.0,
             most_per_s: 10e6,
@@ -107,6 +133,15 @@ impl SearchGoal {
             && self.least_per_s <= self.start_per_s
             && self.start_per_s <= self.most_per_s
             && self.most_per_s.is_finite();
+        if !ordered && self.variable == SearchVariable::Users {
+            return wrong(
+                "users",
+                format!(
+                    "numbers of users must rise from {} to {}, and be 1 or more",
+                    self.least_per_s, self.most_per_s
+                ),
+            );
+        }
         if !ordered {
             return wrong(
                 "start",

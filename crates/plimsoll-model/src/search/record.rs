@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::ser::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
-use super::{SearchGoal, SearchResult, Trial, TrialVerdict};
+use super::{SearchGoal, SearchResult, SearchVariable, Trial, TrialVerdict};
 use crate::formats::document;
 use crate::formats::input;
 use crate::runs::run::{CommonConditions, RunError};
@@ -13,8 +15,10 @@ use crate::runs::run::{CommonConditions, RunError};
 /// The record's file name in the directory of a search.
 pub const FILE_NAME: &str = "search.json";
 
-/// A search with the trials made so far.
+/// A search with the trials made so far. In the JSON of a search over users, the keys `…_per_s` of searched rates are
+/// `…_users`, and `rate_per_s` is `users`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct SearchRecord {
     /// The version of the run format.
     pub schema_version: u32,
@@ -41,6 +45,52 @@ pub struct SearchRecord {
     pub finding: Option<SearchResult>,
     /// Whether the search was stopped by a signal.
     pub interrupted: bool,
+}
+
+impl Serialize for SearchRecord {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.goal.variable == SearchVariable::Rate {
+            return SearchRecord::serialize(self, to);
+        }
+        let mut value =
+            SearchRecord::serialize(self, serde_json::value::Serializer).map_err(Error::custom)?;
+        rename_rates(&mut value);
+        value.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for SearchRecord {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SearchRecord, D::Error> {
+        SearchRecord::deserialize(from)
+    }
+}
+
+/// Renames the keys of the searched rates to those of users; the types accept both.
+fn rename_rates(value: &mut Value) {
+    const RATES: [&str; 7] = [
+        "start",
+        "least",
+        "most",
+        "line",
+        "low",
+        "high",
+        "generator_limit",
+    ];
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(rename_rates),
+        Value::Object(fields) => {
+            let named = std::mem::take(fields).into_iter().map(|(key, mut value)| {
+                rename_rates(&mut value);
+                match key.strip_suffix("_per_s") {
+                    Some("rate") => ("users".to_owned(), value),
+                    Some(rate) if RATES.contains(&rate) => (format!("{rate}_users"), value),
+                    _ => (key, value),
+                }
+            });
+            *fields = named.collect();
+        }
+        _ => {}
+    }
 }
 
 impl SearchRecord {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{is_beyond_generator_limit, is_contradicted, is_rate_rejected, rate_bounds};
 use super::estimate::LoadLineEstimate;
-use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, relative_width};
+use super::{SearchGoal, SearchVariable, Trial, TrialPurpose, TrialVerdict, relative_width};
 
 /// Probability of the reported interval in the estimate, which corresponds to three standard deviations. It is higher
 /// than 95 % because the estimate ignores that rates are chosen by earlier results; with this value, the interval
@@ -43,7 +43,8 @@ pub enum LimitingFactor {
 /// The point from which latency rises steeply.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
-    /// Arrivals per second.
+    /// Arrivals per second; in a search over users, their number.
+    #[serde(alias = "users")]
     pub rate_per_s: f64,
     /// The p99 at that rate, µs.
     pub p99_us: f64,
@@ -53,11 +54,14 @@ pub struct Knee {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
     /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate was shown to meet them.
+    #[serde(alias = "line_users")]
     pub line_per_s: Option<f64>,
     /// Lower end of the line's confidence interval (95 %), from the variance and length of the trials. The interval
     /// covers at least the range from the line to the lowest failed rate above it.
+    #[serde(alias = "low_users")]
     pub low_per_s: Option<f64>,
     /// Upper end of that interval; `None`: no rate missed the objectives.
+    #[serde(alias = "high_users")]
     pub high_per_s: Option<f64>,
     /// The relative width of the interval from the line to the lowest rate that missed the objectives.
     pub width: Option<f64>,
@@ -66,6 +70,7 @@ pub struct SearchResult {
     /// The factor that limits the load above the line.
     pub limit: LimitingFactor,
     /// The lowest rate at which the generator was the limit.
+    #[serde(alias = "generator_limit_users")]
     pub generator_limit_per_s: Option<f64>,
     /// Whether the budget was spent before the precision was reached and the line was confirmed.
     pub budget_spent: bool,
@@ -76,7 +81,12 @@ pub struct SearchResult {
 /// Returns the result of a search that ends after `trials`. If the caller has stopped the search early, it must set
 /// [`SearchResult::budget_spent`].
 pub fn search_result(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
-    search_result_with_estimate(goal, trials, LoadLineEstimate::new(goal, trials).as_ref())
+    let estimate = match goal.variable {
+        SearchVariable::Rate => LoadLineEstimate::new(goal, trials),
+        // The estimate takes the number of calls of a trial from its rate.
+        SearchVariable::Users => None,
+    };
+    search_result_with_estimate(goal, trials, estimate.as_ref())
 }
 
 /// Returns the result like [`search_result`], given the estimate of these trials.
@@ -208,7 +218,7 @@ fn find_knee(trials: &[Trial]) -> Option<Knee> {
     const MIN_KNEE_BEND: f64 = 0.2;
     let mut points: Vec<(f64, f64)> = trials
         .iter()
-        .filter(|t| !matches!(t.verdict, TrialVerdict::GeneratorLimited { .. }))
+        .filter(|t| !t.verdict.is_undecided())
         .filter(|t| t.purpose != TrialPurpose::Confirm)
         .filter_map(|t| Some((t.rate_per_s, t.p99_us?)))
         .collect();

@@ -1,4 +1,4 @@
-//! Calls that fetch files. The sizes of files can be an axis of a ladder.
+//! Calls that fetch files. A ladder can vary the file size.
 
 use toml::Value;
 
@@ -6,7 +6,7 @@ use super::target::call_path;
 use super::{Spec, protocol};
 use crate::formats::units::ByteSize;
 
-/// Maximum bytes in flight in a ladder with an axis of file sizes. It limits the number of clients: a server that sends
+/// Maximum bytes in flight in a ladder that varies the file size. It limits the number of clients: a server that sends
 /// sixteen files of 512 MiB at once finishes none of them in time.
 const MAX_IN_FLIGHT_BYTES: u64 = 64 << 20;
 

@@ -26,6 +26,8 @@ pub struct LaneTable {
     pub rows: Option<Value>,
     /// The lane's call. Default: the plan's; a lane with another protocol inherits nothing.
     pub call: Option<Value>,
+    /// The steps of the lane's journey, `[[lanes.NAME.steps]]`: each of the lane's arrivals is a user. Default: the plan's.
+    pub steps: Option<Value>,
     /// The lane's keys of `[load]`, such as `connections` and `deadline`. All lanes share `rate` or `steps`,
     /// `arrivals`, `warmup`, `duration`, `calls` and `processes`, so the plan sets these.
     pub load: Option<Value>,

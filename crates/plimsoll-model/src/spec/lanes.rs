@@ -3,6 +3,7 @@
 use toml::{Table, Value};
 
 use super::lane_table::LaneTable;
+use super::steps::{STEPS_KEY, all_steps};
 use super::target::{has_tls_scheme, split_scheme};
 use super::{Problem, Spec, read};
 
@@ -126,6 +127,14 @@ fn build_lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Pro
     if !protocols(&own).is_empty() && protocols(&own) != protocols(&merged) {
         merged.remove("call");
     }
+    if own.contains_key(STEPS_KEY)
+        && let Some(call) = merged.get_mut("call").and_then(Value::as_table_mut)
+    {
+        let sections = call.iter_mut();
+        sections
+            .filter_map(|(_, section)| section.as_table_mut())
+            .for_each(|section| drop(section.remove(STEPS_KEY)));
+    }
     let plaintext = |target: &str| split_scheme(target).is_some() && !has_tls_scheme(target);
     if own
         .get("target")
@@ -144,10 +153,12 @@ fn build_lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Pro
         problem.span = None;
         problem
     })?;
-    if spec.call.schedules_own_arrivals() {
+    // Each arrival of a journey is a user, so journeys can share arrivals.
+    let is_journey = all_steps(&spec).next().is_some();
+    if spec.call.schedules_own_arrivals() && !is_journey {
         return Err(Problem::new(
             key,
-            "users with several calls, sessions and held connections have no arrivals that lanes could share",
+            "sessions, conversations and held connections have no arrivals that lanes could share; journeys have",
         ));
     }
     spec.name = Some(name.to_owned());

@@ -48,7 +48,7 @@ pub type OwnArrivals = (Option<ArrivalModel>, Vec<LoadStage>);
 pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static {
     /// The section's name, and the URL schemes of its targets.
     const SCHEMES: UrlSchemes;
-    /// Whether the protocol schedules calls itself ([`CallSection::arrivals`]), so that rate and clients don't apply.
+    /// Whether the protocol schedules calls itself ([`CallSection::schedule_arrivals`]), so that rate and clients don't apply.
     const SCHEDULES_OWN_ARRIVALS: bool = false;
     /// Whether calls may use rows.
     const SUPPORTS_ROWS: bool = false;
@@ -160,15 +160,15 @@ pub struct CallProtocol {
     pub(super) uses_tls: fn(&Table, &Spec) -> bool,
     /// [`CallSection::wire_format`].
     pub(super) wire_format: fn(&Table, &Spec) -> WireFormat,
-    /// [`CallSection::files`].
+    /// [`CallSection::input_files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`CallSection::apply_defaults`].
     pub(super) apply_defaults: fn(&Table, &mut LoadSpec),
-    /// [`CallSection::arrivals`].
+    /// [`CallSection::schedule_arrivals`].
     pub(super) arrivals: fn(&Table, &LoadSpec, &mut Problems) -> OwnArrivals,
     /// [`CallSection::resolve`].
     pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn ResolveContext) -> Option<CallPlan>,
-    /// [`CallSection::canonical`].
+    /// [`CallSection::into_canonical`].
     pub(crate) canonical: fn(&Table) -> Table,
     /// [`CallSection::with_defaults`].
     pub(super) with_defaults: fn(&Table, &CallPlan) -> Table,

@@ -42,8 +42,9 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let tls = problems.resolve_tls(spec.tls.as_ref(), secured);
     let mut call = problems.resolve_call(spec, surroundings);
     if let Some((target, _)) = &mut target {
-        let second = call.as_mut().and_then(CallPlan::second_target_mut);
-        let mut targets: Vec<&mut Target> = iter::once(target).chain(second).collect();
+        let others = call.as_mut().map(CallPlan::other_targets_mut);
+        let others = others.into_iter().flatten();
+        let mut targets: Vec<&mut Target> = iter::once(target).chain(others).collect();
         problems.set_addresses(spec, &mut targets);
         problems.set_proxy(spec, &mut targets, surroundings);
     }
@@ -193,10 +194,10 @@ impl Problems {
         let (Some(tls), Some((target, secured))) = (tls, target) else {
             return;
         };
-        let second = call.and_then(|call| call.second_target());
-        let second_lacks =
-            second.is_some_and(|(second, secured)| secured && tls.lacks_server_name(second));
-        if second_lacks || *secured && tls.lacks_server_name(target) {
+        let others = call.map(|call| call.other_targets());
+        let mut others = others.into_iter().flatten();
+        let other_lacks = others.any(|(other, secured)| secured && tls.lacks_server_name(other));
+        if other_lacks || *secured && tls.lacks_server_name(target) {
             self.0.push(
                 Problem::new(
                     "tls.server_name",

@@ -89,6 +89,9 @@ pub fn step_name(step: &Table) -> String {
     if let Some((_, method)) = text("method").and_then(|method| method.rsplit_once('/')) {
         return method.to_owned();
     }
+    if let (true, Some(method)) = (step.contains_key("service"), text("method")) {
+        return method.to_owned();
+    }
     let of_socket = [("send", "send"), ("until", "await"), ("close", "close")];
     let mut done = of_socket.iter().filter(|(key, _)| step.contains_key(*key));
     if let (None, Some((_, name))) = (text("path"), done.next()) {

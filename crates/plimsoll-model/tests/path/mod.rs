@@ -12,6 +12,7 @@ pub(crate) fn path(name: &str, (found, trials): &(SearchResult, Vec<Trial>)) -> 
             TrialVerdict::Met => "met",
             TrialVerdict::Missed { .. } => "missed",
             TrialVerdict::Growing => "growing",
+            TrialVerdict::TooFewCalls { .. } => "too few calls",
             TrialVerdict::GeneratorLimited { .. } => "generator-limited",
         };
         let _ = writeln!(

@@ -26,7 +26,7 @@ pub trait Plugin: 'static {
     /// Writes `frame` with another id; returns `false` if it is not a frame.
     fn encode(frame: &[u8], note: u64, id: u64, out: &mut FrameOutput<'_>) -> bool;
 
-    /// Writes a new frame of kind `what`, a constant of [`make`]; returns `false` if the protocol has no such frame.
+    /// Writes a new frame of kind `what`, a constant of [`new_frame_kind`]; returns `false` if the protocol has no such frame.
     fn make_frame(what: u32, id: u64, note: u64, payload: &[u8], out: &mut FrameOutput<'_>)
     -> bool;
 }
@@ -78,7 +78,7 @@ impl FrameOutput<'_> {
 /// The host that loaded this plugin. Each plugin has its own copy of this crate.
 static HOST_TABLE: OnceLock<&'static HostTable> = OnceLock::new();
 
-/// Returns whether the host logs messages of a [`level`].
+/// Returns whether the host logs messages of a [`log_level`].
 pub fn is_log_enabled(level: u32) -> bool {
     HOST_TABLE
         .get()

@@ -14,7 +14,7 @@ use super::request::{BoltCall, PreparedBoltRequest, RefreshedRequest};
 use super::status::SOFA_ERROR;
 use super::trace::BoltFrameTracer;
 use super::{Status, header, sofa};
-use crate::framed::{FrameFormat, FramePurpose, FramedDriver};
+use crate::framed::{FrameFormat, FramePurpose, FramedDriver, FramedSettings};
 use crate::interface::prepare_error::RequestError;
 
 /// SOFABolt with a prepared call.
@@ -45,6 +45,11 @@ impl BoltProtocol {
             live_request,
             generation: 0,
         })
+    }
+
+    /// Returns the settings of connections that send this request.
+    pub(super) fn connection_settings(&self) -> FramedSettings {
+        self.prepared.settings
     }
 }
 

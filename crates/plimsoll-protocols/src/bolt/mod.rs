@@ -12,9 +12,11 @@ mod report;
 mod request;
 pub mod sofa;
 pub mod status;
+mod steps;
 #[cfg(feature = "targets")]
 pub mod target;
 mod trace;
+mod varying;
 
 pub use driver::{BoltDriver, BoltProtocol};
 pub use frame::{
@@ -24,3 +26,4 @@ pub use options::{BoltFlags, BoltOptions};
 pub use request::BoltCall;
 pub use status::Status;
 pub use trace::BoltFrameTracer;
+pub use varying::VaryingBoltCall;

@@ -25,6 +25,10 @@ use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver, split_text_or_file,
 };
+use crate::journey::{
+    StepSpec, change_fields, has_secured_target, keys_within, prepare_journey_load,
+    resolve_journey, step_files,
+};
 use crate::shared::alternatives::report_conflict;
 
 /// The default heartbeat interval, the same as in SOFABolt's own clients.
@@ -89,11 +93,6 @@ pub struct BoltOptions {
     #[arg(long, value_name = "N", requires = "class")]
     pub codec: Option<u8>,
 
-    /// An entry of the header map, 'name: value'; a value $NAME is taken from the environment; repeatable.
-    #[arg(id = "header", long = "header", value_name = "NAME: VALUE")]
-    #[serde(skip)]
-    typed_header: Vec<String>,
-
     /// Entries of the header map, in addition to those that a service and method need.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -126,6 +125,11 @@ pub struct BoltOptions {
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
     pub deadline: Option<OptionalPeriod>,
+
+    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, and
+    /// whose answers give values to later ones. The other keys here are their defaults.
+    #[arg(skip)]
+    pub steps: Option<Vec<StepSpec>>,
 }
 
 /// Load-test a SOFARPC service, or any SOFABolt server.
@@ -142,6 +146,15 @@ Example: raw SOFABolt in version 2 with a checksum, over TLS
 pub struct BoltFlags {
     #[command(flatten)]
     options: BoltOptions,
+
+    /// An entry of the header map, 'name: value'; a value $NAME is taken from the environment; repeatable.
+    #[arg(
+        id = "header",
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = "Call"
+    )]
+    header: Vec<String>,
 
     #[command(flatten)]
     credentials: CredentialFlags,
@@ -161,7 +174,22 @@ impl CallSection for BoltOptions {
     type Call = BoltCall;
 
     fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
+        if path.split('.').next() == Some("steps") {
+            return keys_within::<BoltOptions>(path);
+        }
         path.starts_with("header.").then(MetadataSpec::keys)
+    }
+
+    fn change_nested_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
+        change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
+    }
+
+    fn uses_tls(&self, spec: &Spec) -> bool {
+        has_secured_target(self.journey_steps(), spec)
+    }
+
+    fn calls_per_user(&self) -> Option<u32> {
+        (!self.journey_steps().is_empty()).then_some(1)
     }
 
     fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
@@ -170,7 +198,13 @@ impl CallSection for BoltOptions {
 
     fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         let content = self.content_file.iter();
-        content.map(|path| ("content_file", path.clone())).collect()
+        let content = content.map(|path| ("content_file", path.clone()));
+        content
+            .chain(step_files(
+                BoltOptions::SCHEMES.section,
+                self.journey_steps(),
+            ))
+            .collect()
     }
 
     fn resolve(
@@ -179,6 +213,15 @@ impl CallSection for BoltOptions {
         problems: &mut Problems,
         surroundings: &dyn ResolveContext,
     ) -> Option<BoltCall> {
+        if !self.journey_steps().is_empty() {
+            let steps = self.journey_steps();
+            let resolved = resolve_journey(problems, spec, self, steps, surroundings);
+            let (journey, first) = resolved?;
+            return Some(BoltCall {
+                journey: Some(Box::new(journey)),
+                ..first
+            });
+        }
         let before = problems.0.len();
         let form = match self.version.as_deref() {
             None => FrameLayout::V1,
@@ -232,6 +275,13 @@ impl CallSection for BoltOptions {
     }
 
     fn with_defaults(self, call: &BoltCall) -> BoltOptions {
+        if call.journey.is_some() {
+            // The calls of a journey are in its steps.
+            return BoltOptions {
+                deadline: None,
+                ..self
+            };
+        }
         let version = LAYOUT_NAMES.iter().find(|(_, form)| *form == call.layout);
         BoltOptions {
             version: version.map(|(name, _)| (*name).to_owned()),
@@ -245,6 +295,11 @@ impl CallSection for BoltOptions {
 }
 
 impl BoltOptions {
+    /// Returns the steps of the journey; none if there is no journey.
+    fn journey_steps(&self) -> &[StepSpec] {
+        self.steps.as_deref().unwrap_or_default()
+    }
+
     /// Returns true if the call is given as raw class and content.
     fn is_raw_call(&self) -> bool {
         self.class.is_some() || self.content.is_some() || self.content_file.is_some()
@@ -418,8 +473,7 @@ impl ProtocolCommand for BoltFlags {
                 call.arguments = Some(format!("[\"{text}\"]"));
             }
         }
-        call.header = parse_map_entries("--header", &call.typed_header)?;
-        call.typed_header.clear();
+        call.header = parse_map_entries("--header", &self.header)?;
         self.credentials.add_to(&mut call.header)?;
         Ok(call)
     }
@@ -430,6 +484,9 @@ impl ProtocolModule for BoltOptions {
         asked: PrepareRequest<'a>,
         call: &BoltCall,
     ) -> Result<PreparedLoad<'a>, PrepareError> {
+        if let Some(journey) = &call.journey {
+            return prepare_journey_load(asked.plan, journey);
+        }
         Ok(load_with_driver(asked, BoltProtocol::new(call)?))
     }
 

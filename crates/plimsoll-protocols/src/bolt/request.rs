@@ -8,13 +8,15 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_model::plan::Call;
+use plimsoll_model::plan::{Call, Target};
 use plimsoll_model::rows::template::{CommandOutput, FieldSource, MetadataField};
 
 use super::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 use super::header;
+use super::varying::VaryingBoltCall;
 use crate::framed::FramedSettings;
 use crate::interface::prepare_error::RequestError;
+use crate::journey::JourneyPlan;
 
 /// The maximum length in bytes of a class or header map, because Java declares these lengths as signed 16-bit numbers.
 const MAX_HEADER_BYTES: usize = i16::MAX as usize;
@@ -52,6 +54,10 @@ pub struct BoltCall {
     pub heartbeat: Option<Duration>,
     /// Maximum size of a response's content, in bytes. Larger responses fail with `MESSAGE_TOO_LARGE`.
     pub max_content: usize,
+    /// The parts that differ from user to user; only steps of a journey have them.
+    pub varying: Option<Box<VaryingBoltCall>>,
+    /// The journey that each user makes; the other fields are then those of its first step.
+    pub journey: Option<Box<JourneyPlan>>,
 }
 
 impl Default for BoltCall {
@@ -70,17 +76,48 @@ impl Default for BoltCall {
             in_flight: None,
             heartbeat: None,
             max_content: super::frame::DEFAULT_MAX_CONTENT_BYTES,
+            varying: None,
+            journey: None,
         }
     }
 }
 
 impl Call for BoltCall {
     fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
-        ("bolt", self.method.as_str().into())
+        match &self.journey {
+            Some(journey) => ("bolt", journey.name().into()),
+            None => ("bolt", self.method.as_str().into()),
+        }
     }
 
     fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
-        (&self.constant, &self.live)
+        match &self.journey {
+            Some(journey) => journey.fields(),
+            None => (&self.constant, &self.live),
+        }
+    }
+
+    fn query_string_secrets(&self) -> Vec<(String, String)> {
+        let journey = self.journey.as_ref();
+        journey.map_or_else(Vec::new, |journey| journey.query_secrets.clone())
+    }
+
+    fn other_targets(&self) -> Vec<(&Target, bool)> {
+        let journey = self.journey.as_ref();
+        journey.map_or_else(Vec::new, |journey| journey.other_targets().collect())
+    }
+
+    fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        let journey = self.journey.as_mut();
+        journey.map_or_else(Vec::new, |journey| journey.other_targets_mut())
+    }
+
+    fn max_calls_per_journey(&self) -> Option<u32> {
+        Some(self.journey.as_ref()?.max_calls())
+    }
+
+    fn calls_per_user(&self) -> Option<u32> {
+        self.journey.as_ref().map(|_| 1)
     }
 }
 

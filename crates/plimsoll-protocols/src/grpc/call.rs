@@ -103,12 +103,14 @@ impl Call for GrpcCall {
         }
     }
 
-    fn second_target(&self) -> Option<(&Target, bool)> {
-        self.journey.as_ref()?.second_target()
+    fn other_targets(&self) -> Vec<(&Target, bool)> {
+        let journey = self.journey.as_ref();
+        journey.map_or_else(Vec::new, |journey| journey.other_targets().collect())
     }
 
-    fn second_target_mut(&mut self) -> Option<&mut Target> {
-        self.journey.as_mut()?.second_target_mut()
+    fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        let journey = self.journey.as_mut();
+        journey.map_or_else(Vec::new, |journey| journey.other_targets_mut())
     }
 
     fn max_calls_per_journey(&self) -> Option<u32> {

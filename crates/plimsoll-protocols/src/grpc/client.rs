@@ -37,7 +37,7 @@ pub enum ConnectError {
     /// The server can't be reached.
     #[error("{detail} [{}]", outcome.code())]
     Link {
-        /// The outcome that a load would count.
+        /// The outcome that a run would record.
         outcome: Outcome,
         /// The failure, in words.
         detail: String,
@@ -141,7 +141,7 @@ impl GrpcConnection {
     }
 }
 
-/// Returns the outcome that a load would count for a status.
+/// Returns the outcome that a run would record for a status.
 pub(super) fn outcome_from_code(code: Code) -> Outcome {
     Outcome::from_grpc_status(code as u32)
 }

@@ -245,7 +245,7 @@ impl ResponseChecks {
         let found = self
             .has_prefix
             .then(|| find_field(fields, status.as_bytes()))?;
-        envelopes::parse_grpc_status(found?)
+        envelopes::parse_status_code(found?)
     }
 
     fn is_expected(&self, status: u16) -> bool {

@@ -93,7 +93,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
                 let colon = line.iter().position(|b| *b == b':')?;
                 let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
                 name.eq_ignore_ascii_case(b"grpc-status")
-                    .then(|| parse_grpc_status(value))?
+                    .then(|| parse_status_code(value))?
             })
         }
         EventFormat::Connect => {
@@ -123,7 +123,7 @@ pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Ou
 }
 
 /// Converts the number of a gRPC status, as text, to its outcome; `None` if it is not a number.
-pub(super) fn parse_grpc_status(value: &[u8]) -> Option<Outcome> {
+pub(super) fn parse_status_code(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Outcome::from_grpc_status(number))
 }

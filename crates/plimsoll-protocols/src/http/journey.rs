@@ -13,7 +13,7 @@ use super::call::HttpCall;
 use super::checks::to_printable;
 use super::is_valid_in_path;
 pub(super) use crate::journey::{CaptureLevel, CapturedResponse};
-use crate::journey::{CapturedValues, ConnectionSecurity, CookieJar, StepProtocol};
+use crate::journey::{CapturedValues, ConnectionSecurity, CookieJar, StepMoment, StepProtocol};
 
 /// The name of the header field with a user's cookies.
 const COOKIE_FIELD: &str = "cookie";
@@ -179,6 +179,7 @@ impl<P: SwitchableProtocol> StepProtocol for HttpStepProtocol<P> {
     fn select_request(
         &self,
         driver: &mut P::Driver,
+        _moment: StepMoment,
         values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {

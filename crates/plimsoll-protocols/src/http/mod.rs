@@ -76,7 +76,9 @@ pub(crate) use load::ONLY_HTTP1_HINT;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
 pub use negotiated_driver::HttpProtocol;
 pub(crate) use paths::{invalid_path_message, is_valid_in_path};
+pub(crate) use payload::{TemplateContext, parse_payload};
 pub use request::HttpRequest;
+pub(crate) use request::write_body;
 pub(crate) use resolve::{check_host, resolve_call_path};
 pub use script::FrameScripts;
 pub use section::{

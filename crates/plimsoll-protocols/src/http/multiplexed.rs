@@ -592,8 +592,8 @@ impl StreamCalls for HttpCalls {
             connection.fail_body_too_large(piece, to);
             return Ok(());
         }
-        // The stream's window begins at its maximum, 2 GiB. It is enlarged each time a quarter has been used, so only
-        // responses over 512 MiB need an update.
+        // The stream's window begins at its maximum, 2 GiB. It is replenished each time a quarter has been used, so
+        // only responses over 512 MiB need an update.
         let window_used = (before ^ answer.received) >= WINDOW_REPLENISH_BYTES;
         let mut is_settled = false;
         if let Some(kept) = connection.calls.responses.get_mut(stream.slot as usize) {

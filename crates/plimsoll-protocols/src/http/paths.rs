@@ -55,7 +55,7 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
             TemplatePart::Field(field) => {
                 let column = match &field.source {
                     FieldSource::Row(column) => column,
-                    // The value is not known before the run, and is checked then.
+                    // The value is not known before the run, so it is checked during the run.
                     FieldSource::Captured(_) => continue,
                     _ if nth == 0 => return Err(invalid_path_message("{{…}}")),
                     _ => continue,

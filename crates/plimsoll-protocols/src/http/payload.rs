@@ -10,20 +10,20 @@ use crate::shared::alternatives::report_conflict;
 use super::call::VaryingBody;
 
 /// The context in which the templates of a call are parsed.
-pub(super) struct TemplateContext<'a> {
-    pub(super) slots: &'a mut u32,
+pub(crate) struct TemplateContext<'a> {
+    pub(crate) slots: &'a mut u32,
     /// The names that fields may refer to.
-    pub(super) scope: FieldScope<'a>,
+    pub(crate) scope: FieldScope<'a>,
     /// Whether some template uses a column of the rows.
-    pub(super) uses_rows: bool,
-    pub(super) surroundings: &'a dyn ResolveContext,
+    pub(crate) uses_rows: bool,
+    pub(crate) surroundings: &'a dyn ResolveContext,
 }
 
 /// The payload of a request or a frame, as bytes or as a template.
-pub(super) struct Payload {
+pub(crate) struct Payload {
     /// The bytes, if the payload does not vary.
     pub(super) bytes: Vec<u8>,
-    pub(super) varying: Option<VaryingBody>,
+    pub(crate) varying: Option<VaryingBody>,
     pub(super) is_json: bool,
     /// The content type that the payload needs; `None` means the default for JSON or for bytes.
     pub(super) content_type: Option<String>,
@@ -68,7 +68,7 @@ pub(super) fn load_payload(
 }
 
 /// Parses the content at `key`, as a template if it is UTF-8 text.
-pub(super) fn parse_payload(
+pub(crate) fn parse_payload(
     problems: &mut Problems,
     key: &str,
     bytes: Vec<u8>,
@@ -114,7 +114,7 @@ impl Payload {
     ///
     /// # Errors
     /// Returns an error if the body is not UTF-8.
-    pub(super) fn make_varying(
+    pub(crate) fn make_varying(
         &mut self,
         texts: &mut TemplateContext<'_>,
     ) -> Result<Vec<u8>, String> {

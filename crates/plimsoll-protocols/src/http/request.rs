@@ -383,7 +383,7 @@ impl FramePayload {
 
 /// Appends the body rendered at `moment`. Values of columns, and values taken from responses, are escaped within JSON
 /// strings.
-pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
     for (part, quoted) in body.template.parts().iter().zip(&body.quoted) {
         match part {
             TemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),

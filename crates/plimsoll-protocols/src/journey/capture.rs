@@ -8,19 +8,26 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::rows::template::MAX_CAPTURED_VALUE_BYTES;
+use plimsoll_wire::hex;
 use regex::bytes::Regex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_json_path::JsonPath;
 
-use super::step_spec::{TakeSpec, TakeTable};
+use super::step_spec::{TakeSpec, TakeTable, ValueEncoding};
 use crate::http2::to_printable;
 
 /// The maximum length of a value in a header field, in bytes: common servers limit a whole field to this.
 const MAX_HEADER_VALUE_BYTES: usize = 8 << 10;
 /// The maximum length of the excerpt of a response in a message, in bytes.
 const MAX_EXCERPT_BYTES: usize = 120;
+
+/// The message where a value has no source, or several.
+const ONE_SOURCE: &str = "use one of json, header (metadata), cookie, regex and bytes, such as { header = \"location\" }; \
+                          only a header may have a regex, too";
 
 /// A rule for taking a value from a step's response.
 #[derive(Clone, Debug)]
@@ -32,11 +39,20 @@ pub(crate) struct CaptureRule {
     pub(crate) is_optional: bool,
     /// Whether some step's header field contains the value, which limits its length and bytes.
     pub(crate) is_in_header: bool,
+    /// The text that the value's bytes become.
+    pub(crate) encoding: Option<ValueEncoding>,
 }
 
 impl PartialEq for CaptureRule {
     fn eq(&self, other: &CaptureRule) -> bool {
-        let key = |take: &CaptureRule| (take.name, take.is_optional, take.is_in_header);
+        let key = |take: &CaptureRule| {
+            (
+                take.name,
+                take.is_optional,
+                take.is_in_header,
+                take.encoding,
+            )
+        };
         key(self) == key(other) && self.source.to_string() == other.source.to_string()
     }
 }
@@ -51,6 +67,37 @@ pub(crate) enum CaptureSource {
     Header(String, Option<Regex>),
     Cookie(String),
     Regex(Regex),
+    /// The bytes of the body at these indices.
+    Bytes(BodyRange),
+}
+
+/// A range of a body's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyRange {
+    from: usize,
+    /// The index after the last byte; `None`: the range reaches to the end.
+    to: Option<usize>,
+}
+
+impl BodyRange {
+    /// Parses `4..8` or `4..`.
+    fn parse(text: &str) -> Option<BodyRange> {
+        let (from, to) = text.split_once("..")?;
+        let from = from.trim().parse().ok()?;
+        let to = match to.trim() {
+            "" => None,
+            to => Some(to.parse().ok().filter(|to| *to > from)?),
+        };
+        Some(BodyRange { from, to })
+    }
+
+    /// Returns the bytes; `None`: the body is shorter.
+    fn of<'a>(&self, body: &'a [u8]) -> Option<&'a [u8]> {
+        match self.to {
+            Some(to) => body.get(self.from..to),
+            None => body.get(self.from..).filter(|rest| !rest.is_empty()),
+        }
+    }
 }
 
 impl fmt::Display for CaptureSource {
@@ -67,6 +114,10 @@ impl fmt::Display for CaptureSource {
             CaptureSource::Header(name, Some(regex)) => write!(f, "header {name} regex {regex}"),
             CaptureSource::Cookie(name) => write!(f, "cookie {name}"),
             CaptureSource::Regex(regex) => write!(f, "regex {regex}"),
+            CaptureSource::Bytes(BodyRange { from, to }) => {
+                write!(f, "bytes {from}..")?;
+                to.map_or(Ok(()), |to| write!(f, "{to}"))
+            }
         }
     }
 }
@@ -88,6 +139,8 @@ impl CaptureSource {
             metadata,
             cookie,
             regex,
+            bytes,
+            encoding,
             ..
         } = table;
         // gRPC calls its header fields metadata.
@@ -98,6 +151,21 @@ impl CaptureSource {
         let regex = regex.as_deref().map(|pattern| {
             Regex::new(pattern).map_err(|e| format!("not a regular expression: {e}"))
         });
+        if encoding.is_some() && regex.is_none() && bytes.is_none() {
+            return Err("as: only for regex and bytes: other values are texts already".to_owned());
+        }
+        if let Some(bytes) = bytes {
+            let others = [json, &header.cloned(), cookie]
+                .into_iter()
+                .flatten()
+                .count();
+            if others > 0 || regex.is_some() {
+                return Err(ONE_SOURCE.to_owned());
+            }
+            let range = BodyRange::parse(bytes);
+            let wrong = || format!("`{bytes}` is not a range of bytes such as 4..8 or 4..");
+            return Ok((CaptureSource::Bytes(range.ok_or_else(wrong)?), is_optional));
+        }
         let source = match (json, header, cookie, regex.transpose()?) {
             (Some(path), None, None, None) => parse_json_source(path)?,
             (None, Some(name), None, regex) => {
@@ -105,13 +173,7 @@ impl CaptureSource {
             }
             (None, None, Some(name), None) => CaptureSource::Cookie(name.clone()),
             (None, None, None, Some(regex)) => CaptureSource::Regex(regex),
-            _ => {
-                return Err(
-                    "use one of json, header (metadata), cookie and regex, such as { header = \"location\" }; only a \
-                     header may have a regex, too"
-                        .to_owned(),
-                );
-            }
+            _ => return Err(ONE_SOURCE.to_owned()),
         };
         Ok((source, is_optional))
     }
@@ -180,6 +242,7 @@ impl CaptureRule {
                 let body = answer.body?;
                 match source {
                     CaptureSource::Regex(regex) => first_group(regex, body),
+                    CaptureSource::Bytes(range) => range.of(body).map(Cow::Borrowed),
                     CaptureSource::Pointer(tokens) => resolve_pointer(body_text(body)?, tokens)?,
                     CaptureSource::Path(path) => {
                         let text = body_text(body)?;
@@ -214,6 +277,11 @@ impl CaptureRule {
         if found.is_empty() {
             return Err("its value is empty".to_owned());
         }
+        let found: Cow<'_, [u8]> = match self.encoding {
+            None => found,
+            Some(ValueEncoding::Hex) => Cow::Owned(hex::encode(&found).into_bytes()),
+            Some(ValueEncoding::Base64) => Cow::Owned(STANDARD.encode(&found).into_bytes()),
+        };
         if found.len() > MAX_CAPTURED_VALUE_BYTES {
             return Err(format!("its value has {} bytes, over 64 KiB", found.len()));
         }
@@ -300,6 +368,7 @@ mod tests {
             source,
             is_optional,
             is_in_header: false,
+            encoding: spec["x"].encoding(),
         };
         let fields: [(&[u8], &[u8]); 1] = [(b"Location", b"/orders/7")];
         let answer = AnswerParts {
@@ -327,6 +396,9 @@ mod tests {
             ("{ cookie = 'sid' }", "s1"),
             ("{ regex = '\"id\":(\\d\\d),' }", "22"),
             ("{ regex = 'op.n' }", "open"),
+            ("{ regex = 'op.n', as = 'hex' }", "6f70656e"),
+            ("{ bytes = '1..8' }", "\"token\""),
+            ("{ bytes = '2..7', as = 'base64' }", "dG9rZW4="),
         ] {
             assert_eq!(taken(typed, BODY).as_deref(), Ok(value), "{typed}");
         }
@@ -334,7 +406,13 @@ mod tests {
 
     #[test]
     fn missing_values_say_what_the_answer_was() {
-        for typed in ["'/none'", "'/items/9'", "'$.nothing'", "{ regex = 'zz' }"] {
+        for typed in [
+            "'/none'",
+            "'/items/9'",
+            "'$.nothing'",
+            "{ regex = 'zz' }",
+            "{ bytes = '9..9999' }",
+        ] {
             let missing = taken(typed, BODY).unwrap_err();
             assert!(
                 missing.contains("it begins: {\"token\""),
@@ -359,6 +437,10 @@ mod tests {
             ("{ json = '/a', header = 'b' }", "use one of"),
             ("{ optional = true }", "use one of"),
             ("{ cookie = 'a', regex = 'b' }", "use one of"),
+            ("{ bytes = '4', json = '/a' }", "use one of"),
+            ("{ bytes = '4' }", "not a range"),
+            ("{ bytes = '8..4' }", "not a range"),
+            ("{ json = '/a', as = 'hex' }", "only for regex and bytes"),
         ] {
             let refused = taken(typed, BODY).unwrap_err();
             assert!(refused.contains(problem), "{typed}: {refused}");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::loops::loop_repeats;
 use super::plan::{MAX_WHILE_REPEATS, OnFailure};
 use super::step_spec::{RepeatSpec, StepControlSpec, StepSpec};
 
@@ -11,16 +12,23 @@ const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Returns the maximum number of calls that a user can make with these steps of a spec.
 pub(super) fn max_calls(steps: &[StepSpec]) -> u32 {
-    let calls = steps.iter().map(|step| {
-        let flow = &step.flow;
-        let passes = match &flow.repeat {
-            None => 1,
-            Some(RepeatSpec::Times(times)) => *times,
-            Some(RepeatSpec::While(_)) => MAX_WHILE_REPEATS,
-        };
-        passes.saturating_mul(max_attempts(flow))
-    });
+    let calls = steps
+        .iter()
+        .zip(loop_repeats(steps))
+        .map(|(step, of_loop)| {
+            let flow = &step.flow;
+            let passes = max_passes(flow.repeat.as_ref()).saturating_mul(max_passes(of_loop));
+            passes.saturating_mul(max_attempts(flow))
+        });
     calls.fold(0, u32::saturating_add).max(1)
+}
+
+fn max_passes(repeat: Option<&RepeatSpec>) -> u32 {
+    match repeat {
+        None => 1,
+        Some(RepeatSpec::Times(times)) => *times,
+        Some(RepeatSpec::While(_)) => MAX_WHILE_REPEATS,
+    }
 }
 
 fn max_attempts(flow: &StepControlSpec) -> u32 {

@@ -7,7 +7,7 @@ use plimsoll_model::spec::{MetadataSpec, struct_keys};
 use toml::Table;
 
 use super::step_module::{self, StepModule, StepSection};
-use super::step_spec::{StepControlSpec, TakeTable};
+use super::step_spec::{LoopTable, StepControlSpec, TakeTable};
 
 /// The key of a section's array of steps.
 pub(super) const STEPS_KEY: &str = "steps";
@@ -17,6 +17,7 @@ pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'stat
     match path.split_once('.') {
         None => Some(step_keys::<S>()),
         Some((_, "take")) => None,
+        Some((_, "loop")) => Some(struct_keys::<LoopTable>()),
         Some((_, within)) if within.matches('.').count() == 1 && within.starts_with("take.") => {
             Some(struct_keys::<TakeTable>())
         }

@@ -1,5 +1,6 @@
 //! Prepares loads of users, each of whom makes one call after another over its own connections.
 
+use std::iter;
 use std::sync::Arc;
 
 use plimsoll_engine::Protocol;
@@ -23,10 +24,12 @@ pub(crate) fn prepare_journey_load<'a>(
     plan: &'a Plan,
     journey: &JourneyPlan,
 ) -> Result<PreparedLoad<'a>, PrepareError> {
-    let own = (&plan.target, journey.is_secured);
-    let second = journey.second_target().unwrap_or(own);
-    let authorities = [own.0.authority(), second.0.authority()];
-    let steps = journey.prepare([&authorities[0], &authorities[1]], &plan.load)?;
+    let own = (&plan.target, journey.targets.is_secured(0));
+    let targets: Vec<(&Target, bool)> = iter::once(own).chain(journey.other_targets()).collect();
+    let authorities = targets.iter().map(|(target, _)| target.authority());
+    let authorities: Vec<String> = authorities.collect();
+    let borrowed: Vec<&str> = authorities.iter().map(String::as_str).collect();
+    let steps = journey.prepare(&borrowed, &plan.load)?;
     let alpn_of = |link: u8| {
         let mut calls = journey.steps.iter().zip(&steps);
         calls.find_map(|(step, call)| (step.link == link).then(|| call.alpn()).flatten())
@@ -37,13 +40,14 @@ pub(crate) fn prepare_journey_load<'a>(
         tls.map(|tls| TlsClient::new(tls, target, &offered))
             .transpose()
     };
-    let tls = [tls(0, own)?, tls(1, second)?];
-    // Resolves the names now, so that an unknown one is reported before the load begins.
-    plimsoll_engine::resolve(own.0)?;
-    plimsoll_engine::resolve(second.0)?;
-    let targets = [own.0.clone(), second.0.clone()];
+    let links = (0..).zip(&targets).map(|(link, (target, is_secured))| {
+        // Resolves the names now, so that an unknown one is reported before the load begins.
+        plimsoll_engine::resolve(target)?;
+        Ok(((*target).clone(), tls(link, (target, *is_secured))?))
+    });
+    let links = links.collect::<Result<Vec<_>, PrepareError>>()?;
     let scenario = JourneyScenario::new(Arc::new(journey.clone()), steps, plan.seed);
-    let users = UserScripts::with_links(scenario, targets, tls, &plan.load);
+    let users = UserScripts::with_links(scenario, links, &plan.load);
     Ok(Box::new(move |place, stop, observe| {
         plimsoll_engine::run_scripts(plan, users, place, stop, observe)
     }))

@@ -6,12 +6,14 @@
 //! modules with the drivers ([`StepProtocol`]).
 
 mod capture;
+mod conditions;
 mod cookies;
 mod failures;
 mod fields;
 mod forks;
 mod keys;
 mod load;
+mod loops;
 mod plan;
 mod resolve;
 mod scenario;
@@ -31,8 +33,11 @@ pub(crate) use resolve::resolve_journey;
 pub use scenario::{JourneyProtocol, JourneyScenario};
 pub(crate) use step_module::{StepModule, StepScope, StepSection, register};
 pub use step_protocol::{
-    CaptureLevel, CapturedResponse, CapturedValues, StepCall, StepContext, StepDriver, StepProtocol,
+    CaptureLevel, CapturedResponse, CapturedValues, StepCall, StepContext, StepDriver, StepMoment,
+    StepProtocol,
 };
 pub(crate) use step_spec::has_only_template_fields;
-pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec, TakeTable};
+pub use step_spec::{
+    LoopSpec, LoopTable, PauseSpec, RepeatSpec, StepSpec, TakeSpec, TakeTable, ValueEncoding,
+};
 pub(crate) use targets::{has_secured_target, step_files};

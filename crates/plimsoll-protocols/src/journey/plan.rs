@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::script::MAX_LINKS;
 use plimsoll_model::plan::{CallPlan, ConnectionReuse, LoadPlan, Target};
 use plimsoll_model::rows::template::{MetadataField, TraceIds};
 
@@ -11,25 +10,24 @@ use super::cookies::ConnectionSecurity;
 use super::step_module::StepModule;
 use super::step_protocol::{CaptureLevel, StepCall, StepContext};
 use super::step_spec::PauseSpec;
+use super::targets::JourneyTargets;
 use crate::interface::prepare_error::PrepareError;
 
-/// The maximum number of runs of a step with `repeat = "while NAME"`.
+/// The maximum number of runs of a step or a loop with `repeat = "while NAME"`.
 pub(crate) const MAX_WHILE_REPEATS: u32 = 100;
 
 /// The steps that each user runs, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JourneyPlan {
     pub(crate) steps: Vec<JourneyStep>,
-    /// Whether the plan's own target is reached over TLS.
-    pub(crate) is_secured: bool,
-    /// The target of the steps with a `target` key.
-    pub(crate) second: Option<SecondTarget>,
-    /// Whether both targets have the same cookies.
-    pub(crate) shares_cookies: bool,
+    /// The targets of the steps: the plan's own, and those of steps with a `target` key.
+    pub(crate) targets: JourneyTargets,
     /// The names of the steps, all different.
     pub(crate) names: Vec<String>,
     /// The names to which values of responses are bound.
     pub(crate) taken: Vec<String>,
+    /// The loops over several steps, in order.
+    pub(crate) loops: Vec<StepLoop>,
     /// The secrets in the query strings of the paths in the spec, with the variables that replace them in a saved plan.
     pub(crate) query_secrets: Vec<(String, String)>,
     /// The maximum number of calls that one user can make.
@@ -42,20 +40,12 @@ pub struct JourneyPlan {
 
 impl Eq for JourneyPlan {}
 
-/// A target besides the plan's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SecondTarget {
-    pub(crate) target: Target,
-    /// Whether it is reached over TLS.
-    pub(crate) is_secured: bool,
-}
-
 /// A step of a journey.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JourneyStep {
     pub(crate) module: &'static StepModule,
     pub(crate) call: CallPlan,
-    /// The connection that carries the call: 0 to the plan's own target, 1 to the second target.
+    /// The connection that carries the call: 0 to the plan's own target, others by [`JourneyTargets::others`].
     pub(crate) link: u8,
     pub(crate) takes: Vec<CaptureRule>,
     /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
@@ -64,15 +54,30 @@ pub(crate) struct JourneyStep {
     pub(crate) repeat: RepeatRule,
     pub(crate) condition: Option<StepCondition>,
     pub(crate) branch: Option<BranchMembership>,
+    /// The index in [`JourneyPlan::loops`] of the loop that the step belongs to.
+    pub(crate) in_loop: Option<usize>,
     pub(crate) on_failure: OnFailure,
 }
 
-/// How often a step is repeated.
+/// How often a step or a loop is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepeatRule {
     Times(u32),
-    /// The step is repeated as long as the name at this index is bound.
+    /// It is repeated as long as the name at this position is bound.
     While(usize),
+}
+
+/// A loop over several steps, none of which belongs to another loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepLoop {
+    /// The index of its first step.
+    pub(crate) first: usize,
+    /// The index after its last step.
+    pub(crate) end: usize,
+    /// How often its steps are made.
+    pub(crate) repeat: RepeatRule,
+    /// Whether a fork begins in the loop, at which each iteration draws a branch anew.
+    pub(crate) has_forks: bool,
 }
 
 /// The condition of a step: it is skipped unless the condition is met.
@@ -109,23 +114,18 @@ pub(crate) enum OnFailure {
 }
 
 impl JourneyPlan {
-    /// Prepares the requests of the steps. `targets`: the authorities of the plan's own target and of the second one.
+    /// Prepares the requests of the steps. `targets`: the authorities of the plan's own target and of the others.
     ///
     /// # Errors
     /// Returns an error if some part of a request can't be sent.
     pub fn prepare(
         &self,
-        targets: [&str; MAX_LINKS],
+        targets: &[&str],
         load: &LoadPlan,
     ) -> Result<Vec<Box<dyn StepCall>>, PrepareError> {
         let prepared = self.steps.iter().map(|step| {
             let is_in_body = step.takes.iter().any(|take| take.source.is_in_body());
-            let of_second = self.second.as_ref().is_some_and(|second| second.is_secured);
-            let is_secured = if step.link > 0 {
-                of_second
-            } else {
-                self.is_secured
-            };
+            let is_secured = self.targets.is_secured(step.link);
             let context = StepContext {
                 authority: targets[usize::from(step.link)],
                 security: if is_secured {
@@ -147,29 +147,21 @@ impl JourneyPlan {
         prepared.collect()
     }
 
-    /// Returns the index of the cookie jar for the target of connection number `link`.
-    pub(super) fn cookie_jar_index(&self, link: u8) -> usize {
-        if self.shares_cookies {
-            0
-        } else {
-            usize::from(link)
-        }
-    }
-
     /// Returns the calls of the steps.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &CallPlan> {
         self.steps.iter().map(|step| &step.call)
     }
 
-    /// Returns the second target, and whether it is reached over TLS.
-    pub(crate) fn second_target(&self) -> Option<(&Target, bool)> {
-        let second = self.second.as_ref()?;
-        Some((&second.target, second.is_secured))
+    /// Returns the targets besides the plan's own, and whether they are reached over TLS.
+    pub(crate) fn other_targets(&self) -> impl Iterator<Item = (&Target, bool)> {
+        let others = self.targets.others.iter();
+        others.map(|other| (&other.target, other.is_secured))
     }
 
-    /// Returns the second target mutably, so that its resolved addresses and its proxy can be filled in.
-    pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
-        Some(&mut self.second.as_mut()?.target)
+    /// Returns the targets besides the plan's own mutably, so that their addresses and proxies can be filled in.
+    pub(crate) fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        let others = self.targets.others.iter_mut();
+        others.map(|other| &mut other.target).collect()
     }
 
     /// Returns the maximum number of calls that a user can make, counting all branches of each fork.

@@ -11,23 +11,23 @@ use plimsoll_model::formats::suggest::suggest;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::rows::template::{Rows, VariationSettings};
 use plimsoll_model::spec::{
-    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, resolve_target_url,
-    scheme_alias, step_name,
+    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, scheme_alias, step_name,
 };
 use toml::Table;
 
 use super::capture::{CaptureRule, CaptureSource};
+use super::conditions::{find_name, parse_condition, resolve_repeat};
 use super::failures::{max_calls, resolve_on_failure};
 use super::fields::{collect_fields, mark_header_values};
 use super::forks::JourneyForks;
 use super::keys::{STEPS_KEY, merge_call_keys};
-use super::plan::{JourneyPlan, JourneyStep, RepeatRule, StepCondition};
+use super::loops::{JourneyLoops, later_steps_of_loop};
+use super::plan::{JourneyPlan, JourneyStep};
 use super::step_module::{self, StepModule, StepScope, StepSection};
-use super::step_spec::{PauseSpec, RepeatSpec, StepControlSpec, StepSpec, query_string_secrets};
-use super::targets::{second_target, shares_cookies};
+use super::step_spec::{PauseSpec, StepControlSpec, StepSpec, query_string_secrets};
+use super::targets::{SharedKeys, resolve_targets};
 
 const MAX_STEPS: usize = 200;
-const MAX_REPEATS: u32 = 10_000;
 /// The message for a key that is not supported in a journey.
 const UNSUPPORTED_KEY_MESSAGE: &str =
     "not supported in a journey, whose steps are calls with answers in one piece";
@@ -61,7 +61,7 @@ where
         reject_inherited_keys(problems, module, &std::mem::take(&mut defaults));
     }
     let names = resolve_step_names(problems, steps);
-    let second = second_target(problems, spec, steps);
+    let (targets, links) = resolve_targets(problems, spec, own_module, steps);
     let rows = problems.resolve_rows(spec, surroundings);
     if spec.rows.is_some() && rows.is_none() {
         return None;
@@ -81,14 +81,23 @@ where
         taken: Vec::new(),
         uses_rows: false,
         forks: JourneyForks::default(),
-        second_keys: None,
+        loops: JourneyLoops::default(),
+        links,
+        shared_keys: SharedKeys::default(),
     };
+    resolver.shared_keys.set_own(own_module, &resolver.defaults);
     let resolved: Vec<Option<JourneyStep>> = (0..)
         .zip(steps)
-        .map(|(index, step)| resolver.resolve_step(index, step))
+        .map(|(index, step)| {
+            resolver.bind_later_names(&steps[index..]);
+            resolver.resolve_step(index, step)
+        })
         .collect();
     let StepResolver {
-        taken, uses_rows, ..
+        taken,
+        uses_rows,
+        loops,
+        ..
     } = resolver;
     if spec.rows.is_some() && !uses_rows {
         problems.add(
@@ -101,6 +110,10 @@ where
         return None;
     }
     let mut resolved: Vec<JourneyStep> = resolved.into_iter().collect::<Option<_>>()?;
+    let loops = loops.finish(problems, &resolved, &taken);
+    if problems.0.len() > before {
+        return None;
+    }
     mark_header_values(&mut resolved);
     let mut fields = section.clone();
     let shared = fields
@@ -108,30 +121,33 @@ where
         .map(|fields| fields.keys().cloned().collect());
     let shared: Vec<String> = shared.unwrap_or_default();
     let (constant_fields, varying_fields) = collect_fields(&shared, steps, &resolved);
-    let first = resolved.iter().find(|step| step.link == 0);
-    let first = first.map(|step| (step.module.to_section_call)(&step.call));
-    let first: Option<&S::Call> = first.as_ref().and_then(|call| call.downcast_ref());
-    let Some(first) = first.cloned() else {
-        problems.add("target", "no step calls it: all have a target of their own");
-        return None;
-    };
-    let own = spec
-        .target
-        .as_deref()
-        .map(|url| resolve_target_url(url, spec));
+    let first = first_own_call::<S>(problems, &resolved)?;
     let journey = JourneyPlan {
         names,
         taken,
-        is_secured: own.is_some_and(|own| own.is_ok_and(|(_, is_secured)| is_secured)),
-        shares_cookies: shares_cookies(spec, second.as_ref(), steps),
-        second,
+        targets,
         query_secrets: query_string_secrets(steps),
         max_calls: max_calls(steps),
+        loops,
         steps: resolved,
         constant_fields,
         varying_fields,
     };
     Some((journey, first))
+}
+
+/// Returns the call of the first step that goes to the plan's own target, and reports that there is none.
+fn first_own_call<S: StepSection>(problems: &mut Problems, steps: &[JourneyStep]) -> Option<S::Call>
+where
+    S::Call: Clone,
+{
+    let first = steps.iter().find(|step| step.link == 0);
+    let first = first.map(|step| (step.module.to_section_call)(&step.call));
+    let first: Option<&S::Call> = first.as_ref().and_then(|call| call.downcast_ref());
+    if first.is_none() {
+        problems.add("target", "no step calls it: all have a target of their own");
+    }
+    first.cloned()
 }
 
 /// Reports keys that are not supported in a journey.
@@ -165,7 +181,11 @@ fn reject_unsupported_keys(
             "the first step is always made: nothing is bound before it",
         );
     }
-    if steps.first().is_some_and(|step| step.flow.pause.is_some()) {
+    let is_single = |flow: &StepControlSpec| flow.repeat.is_none() && flow.in_loop.is_none();
+    if steps
+        .first()
+        .is_some_and(|step| step.flow.pause.is_some() && is_single(&step.flow))
+    {
         problems.add(
             format!("{STEPS_KEY}.0.pause"),
             "the first step is due when its user arrives: the pause between journeys is load.think",
@@ -220,9 +240,10 @@ struct StepResolver<'a> {
     taken: Vec<String>,
     uses_rows: bool,
     forks: JourneyForks,
-    /// The values of the module's shared keys in the first step with a `target`; all other steps with one must have the
-    /// same.
-    second_keys: Option<Table>,
+    loops: JourneyLoops,
+    /// The link of each step.
+    links: Vec<u8>,
+    shared_keys: SharedKeys,
 }
 
 impl StepResolver<'_> {
@@ -232,16 +253,19 @@ impl StepResolver<'_> {
             .flow
             .condition
             .as_deref()
-            .map(|text| self.parse_condition(text));
+            .map(|text| parse_condition(&self.taken, text));
         let condition = condition.map(|parsed| self.problems.ok_or_report(&key("if"), parsed));
         let call = self.resolve_call(index, step);
         let takes = self.resolve_captures(index, step, call.as_ref());
-        let repeat = self.resolve_repeat(&step.flow);
+        let repeat = resolve_repeat(&self.taken, step.flow.repeat.as_ref());
         let repeat = self.problems.ok_or_report(&key("repeat"), repeat);
         let on_failure = resolve_on_failure(&step.flow);
         let on_failure = self.problems.ok_or_report(&key("on_failure"), on_failure);
         let branch = self.forks.assign_branch(index, &step.flow);
         let branch = self.problems.ok_or_report(&key("branch"), branch);
+        let in_loop = self.loops.assign_loop(index, &step.flow);
+        let in_loop = self.problems.ok_or_report(&key("loop"), in_loop);
+        self.loops.set_bound_names(index, self.taken.len());
         let StepRequest {
             module,
             call,
@@ -250,7 +274,7 @@ impl StepResolver<'_> {
         Some(JourneyStep {
             module,
             call,
-            link: u8::from(step.flow.target.is_some()),
+            link: self.links[index],
             takes: takes?,
             used_names: needs,
             pause: step.flow.pause.unwrap_or(PauseSpec::Fixed(Duration::ZERO)),
@@ -260,6 +284,7 @@ impl StepResolver<'_> {
                 Some(parsed) => Some(parsed?),
             },
             branch: branch?,
+            in_loop: in_loop?,
             on_failure: on_failure?,
         })
     }
@@ -308,7 +333,8 @@ impl StepResolver<'_> {
             );
         }
         if is_own {
-            self.check_second_target(&mut own, module, &merged);
+            let link = self.links[index];
+            self.shared_keys.check(&mut own, module, link, &merged);
         }
         for key in module.unsupported_keys.iter().filter(given) {
             own.add(format!("call.{section}.{key}"), UNSUPPORTED_KEY_MESSAGE);
@@ -368,30 +394,6 @@ impl StepResolver<'_> {
         })
     }
 
-    /// Checks a step with a `target`. All these steps share a connection, so some keys must be the same in all of them.
-    fn check_second_target(&mut self, own: &mut Problems, module: &StepModule, call: &Table) {
-        let section = module.schemes.section;
-        (module.check_journey)(call, own);
-        if call.contains_key("deadline") {
-            own.add(
-                format!("call.{section}.deadline"),
-                "the same for all steps: write it as load.deadline",
-            );
-        }
-        let shared: Table = (call.iter())
-            .filter(|(key, _)| module.shared_keys.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        let first = self.second_keys.get_or_insert_with(|| shared.clone());
-        let differs = |key: &&&str| first.get(**key) != shared.get(**key);
-        for key in module.shared_keys.iter().filter(differs) {
-            own.add(
-                format!("call.{section}.{key}"),
-                "the same for all steps with a target of their own: write it in each",
-            );
-        }
-    }
-
     fn resolve_captures(
         &mut self,
         index: usize,
@@ -425,6 +427,7 @@ impl StepResolver<'_> {
                 source,
                 is_optional,
                 is_in_header: false,
+                encoding: typed.encoding(),
             };
             let fitted = request.map_or(Ok(()), |request| {
                 (request.module.adapt_take_rule)(&request.call, &mut take)
@@ -435,53 +438,26 @@ impl StepResolver<'_> {
         is_good.then_some(takes)
     }
 
+    /// Binds the names that later steps of the loop of the first of `steps` bind. Only a step with a condition may use
+    /// them, since no answer has had them in the first iteration.
+    fn bind_later_names(&mut self, steps: &[StepSpec]) {
+        let has_condition = |step: &StepSpec| step.flow.condition.is_some();
+        if steps.first().is_some_and(has_condition) {
+            let takes = later_steps_of_loop(steps)
+                .iter()
+                .map(|step| &step.flow.take);
+            for name in takes.flat_map(|take| take.keys()) {
+                self.bind_name(name);
+            }
+        }
+    }
+
     /// Returns the position of `name` in `taken`, adding it if necessary.
     fn bind_name(&mut self, name: &str) -> usize {
-        self.find_name(name).unwrap_or_else(|_| {
+        find_name(&self.taken, name).unwrap_or_else(|_| {
             self.taken.push(name.to_owned());
             self.taken.len() - 1
         })
-    }
-
-    fn find_name(&self, name: &str) -> Result<usize, String> {
-        let found = self.taken.iter().position(|taken| taken == name);
-        found.ok_or_else(|| match &*self.taken {
-            [] => format!("`{name}` is bound by no earlier step: write take.{name} there"),
-            known => format!(
-                "`{name}` is bound by no earlier step: those bind {}",
-                known.join(", ")
-            ),
-        })
-    }
-
-    fn parse_condition(&self, text: &str) -> Result<StepCondition, String> {
-        let compared = |operator: &str, is_negated: bool| {
-            let (name, value) = text.split_once(operator)?;
-            Some((name.trim(), Some(value.trim().to_owned()), is_negated))
-        };
-        let (name, value, is_negated) = compared("==", false)
-            .or_else(|| compared("!=", true))
-            .unwrap_or_else(|| match text.trim().strip_prefix('!') {
-                Some(name) => (name.trim(), None, true),
-                None => (text.trim(), None, false),
-            });
-        Ok(StepCondition {
-            name: self.find_name(name)?,
-            value,
-            is_negated,
-        })
-    }
-
-    fn resolve_repeat(&self, flow: &StepControlSpec) -> Result<RepeatRule, String> {
-        match &flow.repeat {
-            None => Ok(RepeatRule::Times(1)),
-            Some(RepeatSpec::Times(times @ 1..=MAX_REPEATS)) => Ok(RepeatRule::Times(*times)),
-            Some(RepeatSpec::Times(times)) => Err(format!("{times} times: use 1 to {MAX_REPEATS}")),
-            Some(RepeatSpec::While(text)) => match text.strip_prefix("while ") {
-                Some(name) => self.find_name(name.trim()).map(RepeatRule::While),
-                None => Err(format!("`{text}`: write a number, or \"while NAME\"")),
-            },
-        }
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
+use plimsoll_engine::script::LinkId;
 use plimsoll_engine::script::scenario::{
     ConnectionNeed, EndedCall, NextAction, Scenario, UserCall,
 };
-use plimsoll_engine::script::{LinkId, MAX_LINKS};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
@@ -17,7 +17,7 @@ use plimsoll_model::{Outcome, Time};
 use super::capture::AnswerParts;
 use super::cookies::CookieJar;
 use super::plan::JourneyPlan;
-use super::step_protocol::{CapturedResponse, CapturedValues, StepCall, StepDriver};
+use super::step_protocol::{CapturedResponse, CapturedValues, StepCall, StepDriver, StepMoment};
 use super::step_selection::{JourneyPosition, NextStep};
 
 /// The outcome of a call whose response lacks a value that a later step uses, or whose own request needs a value that
@@ -125,8 +125,8 @@ impl JourneyScenario {
 pub struct JourneyMemory {
     position: Option<JourneyPosition>,
     values: Arc<CapturedValues>,
-    /// The cookies of each target.
-    cookies: [CookieJar; MAX_LINKS],
+    /// The cookies of each host, see [`JourneyTargets::cookie_jar_index`](super::targets::JourneyTargets::cookie_jar_index).
+    cookies: Vec<CookieJar>,
 }
 
 impl Scenario for JourneyScenario {
@@ -166,6 +166,8 @@ impl Scenario for JourneyScenario {
     }
 
     fn choose_first_call(&self, number: u64, user: &mut JourneyMemory) {
+        let jars = self.plan.targets.cookie_jars();
+        user.cookies = (0..jars).map(|_| CookieJar::default()).collect();
         user.values = Arc::new(vec![None; self.plan.taken.len()]);
         // The golden ratio spreads consecutive numbers over all bits, and the lowest bit keeps the seed from being 0.
         let seed = (self.seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
@@ -186,8 +188,8 @@ impl Scenario for JourneyScenario {
 
     fn prepare_call(
         &self,
-        _call: UserCall,
-        _now: Time,
+        call: UserCall,
+        now: Time,
         user: &mut JourneyMemory,
         driver: &mut Box<dyn StepDriver>,
     ) -> Result<(), (Outcome, String)> {
@@ -203,8 +205,16 @@ impl Scenario for JourneyScenario {
             let text = format!("step {name}: `{taken}` is not bound: no answer has had it");
             return Err((VALUE_MISSING, text));
         }
-        let cookies = &user.cookies[self.plan.cookie_jar_index(step.link)];
-        let selected = self.protocol.0[at].select_request(&mut **driver, &user.values, cookies);
+        let cookies = &user.cookies[self.plan.targets.cookie_jar_index(step.link)];
+        let selected = self.protocol.0[at].select_request(
+            &mut **driver,
+            StepMoment {
+                number: call.number,
+                now,
+            },
+            &user.values,
+            cookies,
+        );
         selected.map_err(|problem| (VALUE_MISSING, format!("step {name}: {problem}")))
     }
 
@@ -225,7 +235,7 @@ impl Scenario for JourneyScenario {
         let step = &self.plan.steps[position.step];
         let (call, cookies) = (
             &self.protocol.0[position.step],
-            &mut cookies[self.plan.cookie_jar_index(step.link)],
+            &mut cookies[self.plan.targets.cookie_jar_index(step.link)],
         );
         call.store_cookies(&**driver, now, values, cookies);
         let mut taken = Ok(());

@@ -102,11 +102,11 @@ pub(crate) struct StepModule {
     pub(crate) check_journey: fn(&Table, &mut Problems),
     /// Calls [`StepSection::resolve_step_call`] for a section given as a table.
     pub(crate) step_call: ResolveStepFn,
-    /// Calls [`CallSection::files`] for a section given as a table.
+    /// Calls [`CallSection::input_files`] for a section given as a table.
     pub(crate) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// Calls [`StepSection::used_name_indices`].
     pub(crate) used_name_indices: fn(&CallPlan) -> Vec<usize>,
-    /// Calls [`StepSection::adapt_take_rule`].
+    /// Calls [`StepSection::adapt_capture_rule`].
     pub(crate) adapt_take_rule: fn(&CallPlan, &mut CaptureRule) -> Result<(), String>,
     /// Calls [`StepSection::to_section_call`].
     pub(crate) to_section_call: fn(&CallPlan) -> CallPlan,

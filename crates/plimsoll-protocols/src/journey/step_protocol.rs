@@ -35,6 +35,15 @@ pub struct CapturedResponse<'a> {
     pub body: Result<Cow<'a, [u8]>, String>,
 }
 
+/// When a step is made, and its number, from which everything random in its request is derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepMoment {
+    /// The number of the call in the run.
+    pub number: u64,
+    /// The time at which the request is prepared.
+    pub now: Time,
+}
+
 /// Settings of the target and the load with which a step's request is prepared.
 #[derive(Clone, Copy, Debug)]
 pub struct StepContext<'a> {
@@ -66,6 +75,7 @@ pub trait StepProtocol: Protocol {
     fn select_request(
         &self,
         driver: &mut Self::Driver,
+        moment: StepMoment,
         values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String>;
@@ -117,6 +127,7 @@ pub trait StepCall: Send + Sync {
     fn select_request(
         &self,
         driver: &mut dyn StepDriver,
+        moment: StepMoment,
         values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String>;
@@ -130,7 +141,7 @@ pub trait StepCall: Send + Sync {
         cookies: &mut CookieJar,
     );
 
-    /// Calls [`StepProtocol::with_answer`].
+    /// Calls [`StepProtocol::inspect_response`].
     fn inspect_response(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>));
 }
 
@@ -165,12 +176,13 @@ where
     fn select_request(
         &self,
         driver: &mut dyn StepDriver,
+        moment: StepMoment,
         values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
         let driver: &mut dyn Any = driver;
         match driver.downcast_mut() {
-            Some(driver) => StepProtocol::select_request(self, driver, values, cookies),
+            Some(driver) => StepProtocol::select_request(self, driver, moment, values, cookies),
             None => Err("its connection is of another protocol".to_owned()),
         }
     }

@@ -1,11 +1,13 @@
-//! Chooses the steps of one user by repeats, branches, conditions and retries. Each user has its own random number
+//! Chooses the steps of one user by repeats, loops, branches, conditions and retries. Each user has its own random number
 //! generator, so a journey is the same in every run with the same seed.
 
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
 
-use super::plan::{JourneyPlan, MAX_WHILE_REPEATS, OnFailure, RepeatRule, StepCondition};
+use super::plan::{
+    JourneyPlan, JourneyStep, MAX_WHILE_REPEATS, OnFailure, RepeatRule, StepCondition,
+};
 use super::step_protocol::CapturedValues;
 use super::step_spec::PauseSpec;
 use crate::shared::xorshift::Xorshift;
@@ -21,9 +23,22 @@ pub(super) struct JourneyPosition {
     passes: u32,
     /// The fork that the user reached last and the branch that was drawn there.
     fork: Option<(u32, u32)>,
+    /// The index of the loop that the user is in, and what its iterations have been like.
+    current_loop: Option<(usize, LoopProgress)>,
     /// Whether a step has failed with `on_failure = "continue"`.
     has_failed: bool,
     random: Xorshift,
+}
+
+/// A user's progress in a loop.
+#[derive(Clone, Copy, Debug, Default)]
+struct LoopProgress {
+    /// The number of iterations that are over.
+    iterations: u32,
+    /// Whether a step of the current iteration has failed.
+    has_failed: bool,
+    /// Whether the current iteration has made a step.
+    has_steps: bool,
 }
 
 /// The next action of a user after a step.
@@ -43,6 +58,7 @@ impl JourneyPosition {
             attempt: 1,
             passes: 0,
             fork: None,
+            current_loop: None,
             has_failed: false,
             random: Xorshift::new(seed),
         };
@@ -67,7 +83,12 @@ impl JourneyPosition {
                     self.attempt += 1;
                     return NextStep::After(pause);
                 }
-                OnFailure::Continue => self.has_failed = true,
+                OnFailure::Continue => {
+                    self.has_failed = true;
+                    if let Some((_, progress)) = &mut self.current_loop {
+                        progress.has_failed = true;
+                    }
+                }
                 OnFailure::End | OnFailure::Retry { .. } => return NextStep::End { is_ok: false },
             }
         }
@@ -94,27 +115,87 @@ impl JourneyPosition {
         NextStep::After(self.draw_pause(pause))
     }
 
-    /// Returns the first step at or after `from` whose branch is taken and whose condition is met.
+    /// Returns the first step at or after `from`, or at the start of its loop, whose branch is taken and whose
+    /// condition is met.
     fn find_step(
         &mut self,
         plan: &JourneyPlan,
         from: usize,
         values: &CapturedValues,
     ) -> Option<usize> {
-        (from..plan.steps.len()).find(|&index| {
-            let step = &plan.steps[index];
-            if let Some(place) = step.branch {
-                if self.fork.is_none_or(|(fork, _)| fork != place.fork) {
-                    self.fork = Some((place.fork, self.draw_branch(plan, place.fork)));
-                }
-                if self.fork != Some((place.fork, place.branch)) {
-                    return false;
-                }
+        let mut index = from;
+        loop {
+            index = self.continue_loop(plan, index, values);
+            let step = plan.steps.get(index)?;
+            if let (None, Some(entered)) = (self.current_loop, step.in_loop) {
+                self.current_loop = Some((entered, LoopProgress::default()));
             }
-            step.condition
-                .as_ref()
-                .is_none_or(|condition| condition.is_satisfied(values))
-        })
+            if self.is_step_made(plan, step, values) {
+                if let Some((_, progress)) = &mut self.current_loop {
+                    progress.has_steps = true;
+                }
+                return Some(index);
+            }
+            index += 1;
+        }
+    }
+
+    /// Returns where a user goes on who has reached `index`: at the start of the loop that ends there, if that is
+    /// repeated, or else at `index`.
+    fn continue_loop(
+        &mut self,
+        plan: &JourneyPlan,
+        index: usize,
+        values: &CapturedValues,
+    ) -> usize {
+        let Some((number, progress)) = self.current_loop else {
+            return index;
+        };
+        let current = &plan.loops[number];
+        if index < current.end {
+            return index;
+        }
+        let iterations = progress.iterations + 1;
+        let repeats = match current.repeat {
+            RepeatRule::Times(times) => iterations < times,
+            RepeatRule::While(name) => {
+                !progress.has_failed && values[name].is_some() && iterations < MAX_WHILE_REPEATS
+            }
+        };
+        // Where no step was made and no branch is drawn anew, further iterations would make none either.
+        if !repeats || !(progress.has_steps || current.has_forks) {
+            self.current_loop = None;
+            return index;
+        }
+        if current.has_forks {
+            self.fork = None;
+        }
+        let progress = LoopProgress {
+            iterations,
+            ..LoopProgress::default()
+        };
+        self.current_loop = Some((number, progress));
+        current.first
+    }
+
+    /// Returns whether the step's branch is taken, which is drawn at a fork's first step, and its condition is met.
+    fn is_step_made(
+        &mut self,
+        plan: &JourneyPlan,
+        step: &JourneyStep,
+        values: &CapturedValues,
+    ) -> bool {
+        if let Some(place) = step.branch {
+            if self.fork.is_none_or(|(fork, _)| fork != place.fork) {
+                self.fork = Some((place.fork, self.draw_branch(plan, place.fork)));
+            }
+            if self.fork != Some((place.fork, place.branch)) {
+                return false;
+            }
+        }
+        step.condition
+            .as_ref()
+            .is_none_or(|condition| condition.is_satisfied(values))
     }
 
     /// Draws a branch of a fork with a probability in proportion to its weight.

@@ -43,8 +43,8 @@ pub struct StepControlSpec {
     /// The step's name in reports. Default: method and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The URL that the step calls, if it is not the plan's target; its scheme determines the step's protocol. All
-    /// steps with a `target` must have the same one.
+    /// The URL that the step calls, if it is not the plan's target; its scheme determines the step's protocol. The
+    /// steps of a user have at most 8 targets, and a connection to each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The limits that this step must meet, as in `[objective]`: `"p99" = "< 100ms"`, `"errors" = "< 1%"`.
@@ -67,6 +67,10 @@ pub struct StepControlSpec {
     /// is its own branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// The loop that the step belongs to, whose steps follow each other. The first of them says how often they are
+    /// made: `loop = { name = "query", repeat = 10 }`; the others have its name: `loop = "query"`.
+    #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub in_loop: Option<LoopSpec>,
     /// The weight of the branch that begins with this step. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
@@ -96,6 +100,16 @@ pub enum TakeSpec {
     From(TakeTable),
 }
 
+impl TakeSpec {
+    /// Returns the text that the value's bytes become.
+    pub fn encoding(&self) -> Option<ValueEncoding> {
+        match self {
+            TakeSpec::Json(_) => None,
+            TakeSpec::From(table) => table.encoding,
+        }
+    }
+}
+
 /// The source of a value, and whether an answer may lack the value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -116,10 +130,26 @@ pub struct TakeTable {
     /// group, or the whole match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
+    /// The bytes of the body from one index to before another, from 0: `"4..8"`, or to the end: `"4.."`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
+    /// The text that the bytes of `bytes` or `regex` become: "hex" or "base64". Default: they are taken as they are.
+    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<ValueEncoding>,
     /// Whether an answer may lack the value; then the name is not bound. Default false: the step fails with
-    /// VALUE_MISSING.
+    /// TAKE_MISSING.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
+}
+
+/// How bytes become text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueEncoding {
+    /// Lower-case hexadecimal digits.
+    Hex,
+    /// Base64 (RFC 4648, 4).
+    Base64,
 }
 
 /// The pause before a step.
@@ -172,6 +202,39 @@ impl<'de> Deserialize<'de> for PauseSpec {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
     }
+}
+
+/// The loop that a step belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected the name of a loop, or in its first step { name = \"query\", repeat = 10 }"
+)]
+pub enum LoopSpec {
+    /// The name of the loop that an earlier step began.
+    Name(String),
+    /// The loop that begins with this step.
+    Begin(LoopTable),
+}
+
+impl LoopSpec {
+    /// Returns the name of the loop.
+    pub fn name(&self) -> &str {
+        match self {
+            LoopSpec::Name(name) | LoopSpec::Begin(LoopTable { name, .. }) => name,
+        }
+    }
+}
+
+/// A loop over several steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoopTable {
+    /// The loop's name, which its further steps have as `loop`.
+    pub name: String,
+    /// How often the steps of the loop are made: a number, or "while NAME": again as long as the name is bound at the
+    /// end of an iteration, of which no step has failed (at most 100 times).
+    pub repeat: RepeatSpec,
 }
 
 /// How many times a step is run.

@@ -15,7 +15,7 @@ use plimsoll_plugin::{
 
 use super::request::{PluginCall, PreparedPluginRequest};
 use super::trace::PluginFrameTracer;
-use crate::framed::{FrameFormat, FramePurpose, FramedDriver};
+use crate::framed::{FrameFormat, FramePurpose, FramedDriver, FramedSettings};
 use crate::interface::prepare_error::RequestError;
 
 /// The outcome of a call for which the plugin failed, or returned an invalid result.
@@ -45,6 +45,16 @@ impl PluginProtocol {
             needed_bytes: None,
             is_recognised: false,
         })
+    }
+
+    /// Returns the settings of connections that send this request.
+    pub(super) fn connection_settings(&self) -> FramedSettings {
+        self.prepared.settings
+    }
+
+    /// Takes over the request of `other`, and keeps what is known of the connection.
+    pub(super) fn replace_request(&mut self, other: &PluginProtocol) {
+        self.prepared = Arc::clone(&other.prepared);
     }
 
     /// Returns true once the connection's first bytes are recognised, and false if there are too few.

@@ -162,6 +162,7 @@ impl CallSection for PluginOptions {
                 .heartbeat
                 .map_or(Some(DEFAULT_HEARTBEAT_INTERVAL), OptionalPeriod::limit),
             max_frame: max_frame as usize,
+            varying: None,
         })
     }
 

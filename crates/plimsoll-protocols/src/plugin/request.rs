@@ -9,6 +9,7 @@ use plimsoll_plugin::{
     Codec, CodecFault, DecodeResult, FrameKind, NewFrameKind, SenderRole, without_debug_messages,
 };
 
+use super::varying::VaryingPluginCall;
 use crate::framed::FramedSettings;
 use crate::interface::prepare_error::RequestError;
 use plimsoll_wire::hex;
@@ -28,6 +29,8 @@ pub struct PluginCall {
     pub heartbeat: Option<Duration>,
     /// Maximum size of a frame, in bytes. Calls with larger frames fail with `MESSAGE_TOO_LARGE`.
     pub max_frame: usize,
+    /// A payload that differs from user to user; only steps of a journey have one.
+    pub varying: Option<Box<VaryingPluginCall>>,
 }
 
 impl Call for PluginCall {

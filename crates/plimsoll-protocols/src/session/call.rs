@@ -73,12 +73,12 @@ impl Call for SessionCall {
         Some(call)
     }
 
-    fn second_target(&self) -> Option<(&Target, bool)> {
-        Some((&self.socket, self.socket_secured))
+    fn other_targets(&self) -> Vec<(&Target, bool)> {
+        vec![(&self.socket, self.socket_secured)]
     }
 
-    fn second_target_mut(&mut self) -> Option<&mut Target> {
-        Some(&mut self.socket)
+    fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        vec![&mut self.socket]
     }
 }
 

@@ -14,9 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::script::{
-    LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptStart,
-};
+use plimsoll_engine::script::{LinkId, Script, ScriptContext, ScriptFactory, ScriptStart};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
 use plimsoll_model::rows::template::TraceIds;
@@ -120,8 +118,8 @@ impl ScriptFactory for SessionScripts {
         }
     }
 
-    fn targets(&self) -> [&Target; MAX_LINKS] {
-        [&self.options.api, &self.options.call.socket]
+    fn targets(&self) -> Vec<&Target> {
+        vec![&self.options.api, &self.options.call.socket]
     }
 
     fn tls(&self, link: LinkId) -> Option<&TlsClient> {
@@ -321,8 +319,8 @@ impl Script for UserSession {
         if closed && let Ok(Some(answer)) = ended {
             return self.on_api_response(&answer, now, turn);
         }
-        // A server that closes a kept connection just when a request is sent has not read it, so the request is sent
-        // again. After a reset it may have read the request, and a query must not be started twice.
+        // A server that closes a persistent connection just when a request is sent has not read it, so the request is
+        // sent again. After a reset it may have read the request, and a query must not be started twice.
         let kept = std::mem::take(&mut self.api_is_reused);
         if closed && !begun && now.since(self.requested_at) < 1_000_000_000 && kept {
             self.api = ApiState::Connecting;
@@ -357,6 +355,10 @@ impl Script for UserSession {
             return self.abort_session(outcome, now, turn);
         }
         self.request_wake_up(turn);
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.api == ApiState::Connecting || self.socket == SessionSocketState::Connecting
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {

@@ -1,4 +1,4 @@
-//! Writes the requests to a session's API, and reads its responses: one at a time, over a kept connection.
+//! Writes the requests to a session's API, and reads its responses: one at a time, over a persistent connection.
 
 use plimsoll_wire::http1::{Http1Error, HttpResponse, ResponseReader, append_request_head};
 
@@ -16,7 +16,8 @@ pub struct ApiResponse {
     pub closes: bool,
 }
 
-/// Appends a POST request with a JSON body; an empty `json` means no body. `own` contains additional header fields.
+/// Appends a POST request with a JSON body; an empty `json` means no body. `own`: the request's additional header
+/// fields.
 pub fn write_post(
     out: &mut Vec<u8>,
     host: &str,

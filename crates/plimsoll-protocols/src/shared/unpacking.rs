@@ -140,7 +140,7 @@ struct Inflater {
     detection: ZlibDetection,
 }
 
-/// How much of the format is known, which the first two bytes determine.
+/// Whether the format has been detected. The first two bytes determine it.
 enum ZlibDetection {
     Undecided,
     FirstByte(u8),
@@ -341,7 +341,7 @@ impl Unpacker {
         unpacked
     }
 
-    /// Decodes a part of the data that this coding was applied to.
+    /// Decodes a part of the data that this coding produced.
     fn decode_layer(
         &mut self,
         data: &[u8],

@@ -11,10 +11,11 @@ use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };
-use plimsoll_engine::worker::WorkerShare;
+use plimsoll_engine::worker::{StopUrgency, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Shard;
 use plimsoll_model::records::record::{RecordedInterval, StageRecord};
+use plimsoll_model::runs::run::UserLevels;
 use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
 use plimsoll_protocols::http::HttpCall;
@@ -163,24 +164,102 @@ impl SimulatedServer for Shop {
     }
 }
 
-/// Runs a plan against the shop over a network without faults.
-fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
-    let call: &HttpCall = plan.call.downcast_ref().unwrap();
-    let journey = call.journey.as_ref().unwrap();
-    let steps = journey.prepare(["h:1", "h:1"], &plan.load).unwrap();
-    let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps, plan.seed);
-    let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
-    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
+/// Runs a plan against a server over a network without faults.
+pub(super) fn run(plan: &Plan, seed: u64, server: &mut impl SimulatedServer) -> StageRecord {
     let mut control = SoleWorkerControl {
         start: Some(START),
         total: RecordedInterval::default(),
     };
-    let network = SimulatedNetwork::new(shop, NetworkConditions::faultless(seed));
+    run_with(plan, seed, server, &mut control);
+    control.total.stage_mut(0).clone()
+}
+
+fn run_with(
+    plan: &Plan,
+    seed: u64,
+    server: &mut impl SimulatedServer,
+    control: &mut impl WorkerControl,
+) {
+    let call: &HttpCall = plan.call.downcast_ref().unwrap();
+    let journey = call.journey.as_ref().unwrap();
+    let steps = journey.prepare(&["h:1"], &plan.load).unwrap();
+    let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps, plan.seed);
+    let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
+    let network = SimulatedNetwork::new(server, NetworkConditions::faultless(seed));
     let mut worker = ScriptWorker::new(share, network, Arc::new(users));
-    worker.run(START, &mut control).unwrap();
-    drop(worker);
-    let mut total = control.total;
-    total.stage_mut(0).clone()
+    worker.run(START, control).unwrap();
+}
+
+/// Keeps the users of each interval beside the records.
+struct UserLog {
+    records: SoleWorkerControl,
+    users: Vec<UserLevels>,
+}
+
+impl WorkerControl for UserLog {
+    fn stop_urgency(&self) -> StopUrgency {
+        self.records.stop_urgency()
+    }
+
+    fn start_time(&self) -> Option<Time> {
+        self.records.start_time()
+    }
+
+    fn add_connections(&self, change: i64) {
+        self.records.add_connections(change);
+    }
+
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+        self.users.extend(interval.users);
+        self.records.send_interval(interval)
+    }
+}
+
+/// By Little's law, the time of all users together is the sum of their journeys' times.
+#[test]
+fn users_in_flight_add_up_to_journey_times() {
+    for seed in 0..100 {
+        let steps = STEPS.replace("RULE", "retry").replace("ATTEMPTS", "");
+        let load = "[load]\nrate = \"40/s\"\narrivals = \"poisson\"\ncalls = 100\n";
+        let text = steps.replace("REPEAT", "3").replace("1ms to 5ms", "500ms");
+        let plan = plan(&format!("seed = {seed}\n{text}{load}"));
+        let mut shop = Shop {
+            seed,
+            takes: Duration::from_millis(3),
+            ..Shop::default()
+        };
+        let mut log = UserLog {
+            records: SoleWorkerControl {
+                start: Some(START),
+                total: RecordedInterval::default(),
+            },
+            users: Vec::new(),
+        };
+        run_with(&plan, seed, &mut shop, &mut log);
+        let measures = &log.records.total.stage_mut(0).measures;
+        let journeys = measures.times(TimeMeasure::Journey).histogram().unwrap();
+        assert_eq!(journeys.len(), 100, "seed {seed}");
+        let expected = journeys.mean() * 100.0 / 1e3;
+        let measured = log
+            .users
+            .iter()
+            .map(|users| users.in_flight_us)
+            .sum::<u64>() as f64;
+        assert!(
+            (measured / expected - 1.0).abs() < 0.002,
+            "seed {seed}: {measured} µs, not {expected} µs"
+        );
+        // Each user waits for its connection once, less than a round trip of the simulated network.
+        let waited: u64 = log.users.iter().map(|users| users.waiting_us).sum();
+        assert!(
+            waited > 0 && (waited as f64) < expected / 20.0,
+            "seed {seed}: {waited} µs"
+        );
+        let most = log.users.iter().map(|users| users.in_flight_max).max();
+        assert!((20..=100).contains(&most.unwrap()), "seed {seed}: {most:?}");
+        assert_eq!(log.users.last().map(|users| users.in_flight), Some(0));
+    }
 }
 
 const STEPS: &str = r#"
@@ -356,6 +435,26 @@ calls = 200
         (journey / expected - 1.0).abs() < 0.01,
         "{journey} ms, not {expected} ms"
     );
+    // The schedule gives every user's time, and so the percentile.
+    let mut waits: Vec<f64> = (0..200)
+        .map(|n| 1.0 + (1_000.0 - (f64::from(n) * 10.0 + 22.0)).max(0.0))
+        .collect();
+    waits.sort_by(f64::total_cmp);
+    let p99 = |times: &plimsoll_model::records::record::TimeHistogram| {
+        times.histogram().unwrap().value_at_quantile(0.99) as f64 / 1e6
+    };
+    for (measured, expected) in [
+        (p99(&step(&record, "three").response), waits[197]),
+        (
+            p99(record.measures.times(TimeMeasure::Journey)),
+            waits[197] + 22.0,
+        ),
+    ] {
+        assert!(
+            (measured / expected - 1.0).abs() < 0.01,
+            "p99 {measured} ms, not {expected} ms"
+        );
+    }
     for name in ["one", "two"] {
         let one = mean(&step(&record, name).response);
         assert!(one < 1.2, "{name}: {one} ms");

@@ -13,6 +13,7 @@ mod grpc;
 mod honesty;
 mod http;
 mod journeys;
+mod loops;
 mod shards;
 mod sockets;
 mod streams;

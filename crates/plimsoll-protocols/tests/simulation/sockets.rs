@@ -225,11 +225,11 @@ impl SimulatedServer for Rooms {
 fn run(plan: &Plan, seed: u64, rooms: &mut Rooms) -> StageRecord {
     let call: &HttpCall = plan.call.downcast_ref().unwrap();
     let journey = call.journey.as_ref().unwrap();
-    let steps = journey.prepare(["h:1", "h:2"], &plan.load).unwrap();
+    let steps = journey.prepare(&["h:1", "h:2"], &plan.load).unwrap();
     let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps, plan.seed);
-    let second = plan.call.second_target().unwrap().0.clone();
-    let targets = [plan.target.clone(), second];
-    let users = UserScripts::with_links(scenario, targets, [None, None], &plan.load);
+    let second = plan.call.other_targets()[0].0.clone();
+    let links = vec![(plan.target.clone(), None), (second, None)];
+    let users = UserScripts::with_links(scenario, links, &plan.load);
     let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
     let mut control = SoleWorkerControl {
         start: Some(START),

@@ -109,7 +109,7 @@ impl Channels {
     }
 
     /// Starts queueing changes for a new connection. Earlier changes need no queueing, because the caller subscribes to
-    /// all [`Channels::names`].
+    /// all [`Channels::channel_names`].
     pub(super) fn on_connected(&self) {
         self.lock().changes = Some(SubscriptionChanges::new());
     }

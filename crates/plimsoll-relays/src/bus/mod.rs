@@ -132,7 +132,7 @@ impl Bus {
 
     /// Appends a frame to the session's log and then publishes it, without waiting. Posting the
     /// last frame of a run releases the run's lock before the frame is published. While the bus is
-    /// down the frame is dropped: see [`Bus::generation`].
+    /// down the frame is dropped: see [`Bus::possible_post_losses`].
     pub fn post(&self, session: &str, frame: &Bytes, part: FramePosition) {
         match self {
             Bus::Embedded(bus) => bus.post(session, frame, part),

@@ -171,7 +171,7 @@ struct SessionSocket {
     has_log: bool,
     /// The session was open on the bus when the socket was opened.
     open: bool,
-    /// The value of [`crate::bus::Bus::losses`] up to which losses were repaired.
+    /// The value of [`crate::bus::Bus::data_losses`] up to which losses were repaired.
     repaired_losses: u64,
     /// Frames were dropped that only the log still has.
     has_missed_frames: bool,

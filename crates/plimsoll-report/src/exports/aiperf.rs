@@ -54,7 +54,7 @@ fn build_summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     summary.insert("schema_version".to_owned(), SCHEMA_VERSION.into());
     for (name, times) in [
         ("time_to_first_token", TimeMeasure::TimeToFirstToken),
-        // AIPerf also computes this mean for each request.
+        // AIPerf, too, computes this mean separately for each request.
         ("inter_token_latency", TimeMeasure::TokenMean),
         ("inter_chunk_latency", TimeMeasure::TokenGap),
     ]

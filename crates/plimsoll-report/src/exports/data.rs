@@ -236,6 +236,8 @@ const INTERVAL_COLUMNS: &[TableColumn<StageInterval>] = &[
     int_column("in_flight", |s| Some(s.interval.in_flight)),
     int_column("backlog", |s| Some(s.interval.backlog)),
     int_column("connections_open", |s| Some(s.interval.connections_open)),
+    int_column("users_in_flight", |s| Some(s.interval.users?.in_flight)),
+    int_column("users_waiting", |s| Some(s.interval.users?.waiting)),
     int_column("connections_full", |s| {
         Some(s.stage_record().connections_full)
     }),

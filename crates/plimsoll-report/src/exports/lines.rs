@@ -1,6 +1,6 @@
 //! Line-per-request files of older load generators.
 //!
-//! The first line names the test: `#TEST=01_steady` (calls over a kept connection) or `#TEST=02_coldconn` (a new
+//! The first line names the test: `#TEST=01_steady` (calls over a persistent connection) or `#TEST=02_coldconn` (a new
 //! connection for every call). The other lines hold one JSON object per call: `{"ok":true,"latency_ms":5.83}`,
 //! `{"ok":false,"code":"DEADLINE_EXCEEDED"}`, or
 //! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`. The latency is the response time, which

@@ -8,7 +8,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::records::record::{StageRecord, TimeHistogram};
-use plimsoll_model::runs::run::{IntervalRecord, ResourceUsage};
+use plimsoll_model::runs::run::{IntervalRecord, ResourceUsage, UserLevels};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -25,6 +25,8 @@ pub struct RunningTotals {
     in_flight: u64,
     backlog: u64,
     connections: u64,
+    /// Users at the end of the last interval; `None` where calls have no users.
+    users: Option<UserLevels>,
     client_cpu_us: u64,
     server_cpu_us: u64,
 }
@@ -53,6 +55,7 @@ impl RunningTotals {
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
+        self.users = interval.users;
         let cpu = |r: &Option<ResourceUsage>| r.as_ref().and_then(|r| r.cpu_us()).unwrap_or(0);
         self.client_cpu_us += cpu(&interval.client);
         self.server_cpu_us += cpu(&interval.server);
@@ -80,6 +83,27 @@ const GAUGES: [RunMetric; 3] = [
     ("backlog", "Calls scheduled and not sent", |o| o.backlog),
     ("connections", "Connections open", |o| o.connections),
 ];
+
+/// The gauges of runs whose users make several calls each.
+const USER_GAUGES: [RunMetric; 2] = [
+    (
+        "users_in_flight",
+        "Users who have arrived and not ended",
+        |o| o.users.map_or(0, |users| users.in_flight),
+    ),
+    ("users_waiting", "Users who wait for a connection", |o| {
+        o.users.map_or(0, |users| users.waiting)
+    }),
+];
+
+/// Returns the gauges that the runs have.
+fn gauges<'a>(
+    mut runs: impl Iterator<Item = &'a RunningTotals>,
+) -> impl Iterator<Item = RunMetric> {
+    let has_users = runs.any(|o| o.users.is_some());
+    let of_users = USER_GAUGES.into_iter().filter(move |_| has_users);
+    GAUGES.into_iter().chain(of_users)
+}
 
 /// A kind of time of a run's calls: its name, description and histogram.
 type CallTimeMetric = (
@@ -225,7 +249,7 @@ pub fn render_openmetrics<'a>(runs: impl Iterator<Item = &'a RunningTotals> + Cl
         let family = MetricFamily::Counters(values.collect());
         registry.register(count.key(), count.explanation(), family);
     }
-    for (name, help, of) in GAUGES {
+    for (name, help, of) in gauges(runs.clone()) {
         registry.register(name, help, MetricFamily::Gauges(values(of)));
     }
     let with = |o: &RunningTotals, name: &'static str, value: &str| {

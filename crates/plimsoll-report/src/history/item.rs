@@ -5,9 +5,9 @@ use plimsoll_model::objective::{self, RunVerdict};
 use plimsoll_model::runs::lanes::LanesRecord;
 use plimsoll_model::runs::run::header::LoopKind;
 use plimsoll_model::runs::run::{Labels, MachineFacts, Run, RunOverview, RunState, Timestamp};
-use plimsoll_model::search::SearchRecord;
+use plimsoll_model::search::{SearchRecord, SearchVariable, amount, none_meets};
 
-use crate::quantity::{exact_rate, plural, share};
+use crate::quantity::{plural, share};
 
 /// The kind of a measurement in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +135,13 @@ impl FolderItem {
         let line = record.finding.as_ref().and_then(|f| f.line_per_s);
         let verdict = match (&record.finding, line) {
             (Some(f), Some(line)) if f.confirmed => {
-                ("met", format!("load line {}", exact_rate(line)))
+                ("met", format!("load line {}", amount(&record.goal, line)))
             }
-            (Some(_), Some(line)) => ("limited", format!("{}, not confirmed", exact_rate(line))),
-            (Some(_), None) => ("missed", "no rate meets the objectives".to_owned()),
+            (Some(_), Some(line)) => (
+                "limited",
+                format!("{}, not confirmed", amount(&record.goal, line)),
+            ),
+            (Some(_), None) => ("missed", none_meets(&record.goal).to_owned()),
             (None, _) => ("limited", "not ended".to_owned()),
         };
         let conditions = record.conditions.clone().unwrap_or_default();
@@ -150,7 +153,7 @@ impl FolderItem {
             tool_version: record.tool_version.clone(),
             has_valid_figures: record.finding.as_ref().is_some_and(|f| f.confirmed),
             verdict,
-            rate_per_s: line,
+            rate_per_s: line.filter(|_| record.goal.variable == SearchVariable::Rate),
             ..FolderItem::without_figures(
                 id,
                 FolderItemKind::Search,

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 use plimsoll_model::objective;
 use plimsoll_model::plan::Objective;
-use plimsoll_model::search::{SearchRecord, Trial, TrialVerdict};
+use plimsoll_model::search::{SearchRecord, SearchVariable, Trial, TrialVerdict};
 use plimsoll_model::spec;
 use plimsoll_model::statistics::rank::median_of_unsorted;
 
@@ -12,8 +12,8 @@ use super::chart::{
     AxisScale, LegendKey, PlotArea, format_short_time, legend, round_px, svg_path, x_axis, y_axis,
 };
 use super::page::{chart_with_table, section as part};
-use crate::quantity::{exact_rate, rate, time};
-use crate::search::trials_by_rate;
+use crate::quantity::{count, rate, time};
+use crate::search::{amount, trials_by_rate};
 
 pub(super) fn section(record: &SearchRecord) -> Markup {
     let points: Vec<(&Trial, f64)> = trials_by_rate(record)
@@ -79,10 +79,16 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
     let low = limit.map_or(fastest, |l| l.min(fastest));
     let high = limit.map_or(slowest, |l| l.max(slowest));
     let y = AxisScale::log(low / 1.3, high * 1.3, frame.y_end(), frame.top);
-    let rates = x.labelled_ticks(frame.pick_for_width(9, 4), rate);
+    let rates = x.labelled_ticks(frame.pick_for_width(9, 4), |value| {
+        short_amount(record, value)
+    });
+    let unit = match record.goal.variable {
+        SearchVariable::Rate => "arrivals a second",
+        SearchVariable::Users => "users",
+    };
     let label = finding.and_then(|f| f.line_per_s).map_or_else(
         || "Latency against rate. No load line was found.".to_owned(),
-        |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", exact_rate(line)),
+        |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", amount(&record.goal, line)),
     );
     frame.svg(
         &label,
@@ -93,15 +99,15 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
                 path class="line dash stroke c4" d={ "M" (frame.left) " " (at) "H" (frame.x_end()) } {}
                 text x=(frame.left + 6.0) y=(at - 6.0) { "objective " (time(limit)) }
             }
-            @if let Some(f) = finding { (draw_load_line(frame, &x, f)) }
+            @if let Some(f) = finding { (draw_load_line(frame, &x, record, f)) }
             path class="line stroke c5" opacity="0.55" d=(svg_path(median_latency_by_rate(points).into_iter().map(|(r, us)| (x.position(r), y.position(us))))) {}
-            @for (trial, us) in points { (draw_mark(trial, x.position(trial.rate_per_s), y.position(*us))) }
+            @for (trial, us) in points { (draw_mark(record, trial, x.position(trial.rate_per_s), y.position(*us))) }
             @if let Some(knee) = finding.and_then(|f| f.knee) {
                 @let (kx, ky) = (round_px(x.position(knee.rate_per_s)), round_px(y.position(knee.p99_us)));
                 circle class="stroke c3" cx=(kx) cy=(ky) r="9" fill="none" stroke-width="2" {}
                 text class="strong" x=(kx - 14.0) y=(ky - 6.0) text-anchor="end" { "knee" }
             }
-            (x_axis(frame, &rates, "arrivals a second"))
+            (x_axis(frame, &rates, unit))
         },
     )
 }
@@ -110,6 +116,7 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
 fn draw_load_line(
     frame: &PlotArea,
     x: &AxisScale,
+    record: &SearchRecord,
     finding: &plimsoll_model::search::SearchResult,
 ) -> Markup {
     let Some(at) = finding.line_per_s else {
@@ -125,22 +132,30 @@ fn draw_load_line(
         }
         path class="line stroke c0" d={ "M" (here) " " (frame.top) "V" (round_px(frame.y_end())) } {}
         text class="strong" x=(if left { here - 9.0 } else { here + 9.0 }) y=(frame.top + 14.0)
-            text-anchor=(if left { "end" } else { "start" }) { (rate(at)) }
+            text-anchor=(if left { "end" } else { "start" }) { (short_amount(record, at)) }
     }
 }
 
-fn draw_mark(trial: &Trial, x: f64, y: f64) -> Markup {
+/// Returns a rate or a number of users without its unit's name, for a chart.
+fn short_amount(record: &SearchRecord, value: f64) -> String {
+    match record.goal.variable {
+        SearchVariable::Rate => rate(value),
+        SearchVariable::Users => count(value.round() as u64),
+    }
+}
+
+fn draw_mark(record: &SearchRecord, trial: &Trial, x: f64, y: f64) -> Markup {
     let (x, y) = (round_px(x), round_px(y));
     let title = format!(
         "{}: {}",
-        exact_rate(trial.rate_per_s),
+        amount(&record.goal, trial.rate_per_s),
         crate::search::verdict(&trial.verdict)
     );
     html! {
         @match &trial.verdict {
             TrialVerdict::Met => circle class="fill c2" cx=(x) cy=(y) r="5" { title { (title) } },
             TrialVerdict::Missed { .. } | TrialVerdict::Growing => path class="line stroke c4" d={ "M" (x - 4.5) " " (y - 4.5) "l9 9m0-9l-9 9" } { title { (title) } },
-            TrialVerdict::GeneratorLimited { .. } => circle class="stroke c5" cx=(x) cy=(y) r="4.5" fill="none" stroke-width="2" { title { (title) } },
+            TrialVerdict::GeneratorLimited { .. } | TrialVerdict::TooFewCalls { .. } => circle class="stroke c5" cx=(x) cy=(y) r="4.5" fill="none" stroke-width="2" { title { (title) } },
         }
     }
 }
@@ -149,7 +164,10 @@ fn draw_mark(trial: &Trial, x: f64, y: f64) -> Markup {
 fn median_latency_by_rate(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, Vec<f64>)> = Vec::new();
     for (trial, us) in points {
-        if matches!(trial.verdict, TrialVerdict::GeneratorLimited { .. }) {
+        if matches!(
+            trial.verdict,
+            TrialVerdict::GeneratorLimited { .. } | TrialVerdict::TooFewCalls { .. }
+        ) {
             continue;
         }
         match all.last_mut().filter(|(r, _)| *r == trial.rate_per_s) {

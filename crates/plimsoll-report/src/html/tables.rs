@@ -323,7 +323,9 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
     let class = |n: usize| match &trials[n].verdict {
         TrialVerdict::Met => Some("text met"),
         TrialVerdict::Missed { .. } | TrialVerdict::Growing => Some("text missed"),
-        TrialVerdict::GeneratorLimited { .. } => Some("text limited"),
+        TrialVerdict::GeneratorLimited { .. } | TrialVerdict::TooFewCalls { .. } => {
+            Some("text limited")
+        }
     };
     table_with_classes("The trials, by rate", &found::table(record), class)
 }

@@ -70,6 +70,9 @@ pub(crate) const EARLY_DATA_LABEL: &str = "0-RTT";
 /// The label of the plan's limit of calls in flight.
 pub(crate) const IN_FLIGHT_LABEL: &str = "in flight";
 
+/// The label of users who were there at the same time.
+const AT_ONCE_LABEL: &str = "at once";
+
 /// The label of calls that were retried.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
 
@@ -222,6 +225,7 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     }
     if SCRIPT_USERS.ended_counts(of) != (0, 0) {
         besides.push(SCRIPT_USERS.describe_ended(of));
+        besides.extend(users_at_once(run));
     }
     let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
     let counted = of(Count::InputsAnswered)
@@ -240,7 +244,9 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
         let _ = write!(asking.text, ", {} not closed by the API", count(unclosed));
         asking.is_problem = true;
     }
-    let mut facts = vec![asking, describe_tokens(run, of)];
+    let mut facts = vec![asking];
+    facts.extend(users_at_once(run));
+    facts.push(describe_tokens(run, of));
     facts.extend(describe_goodput(run, of(Count::QueriesGood)));
     if of(RECONNECTED_CALLERS) > 0 {
         let text = format!(
@@ -253,6 +259,21 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
         facts.push(CountFact::new("reconnects", text));
     }
     facts
+}
+
+/// Describes how many users were there at once, and how many of them waited for a connection.
+fn users_at_once(run: &Run) -> Option<CountFact> {
+    let users = run.summary.total.measures.as_ref()?.users?;
+    let level = |mean: Option<f64>, max| match mean {
+        Some(mean) => format!("{mean:.1} on average, at most {}", count(max)),
+        None => format!("at most {}", count(max)),
+    };
+    let mut text = level(users.in_flight_mean, users.in_flight_max);
+    if users.waiting_max > 0 {
+        let waiting = level(users.waiting_mean, users.waiting_max);
+        let _ = write!(text, "; waiting for a connection: {waiting}");
+    }
+    Some(CountFact::new(AT_ONCE_LABEL, text))
 }
 
 /// Describes the tokens of answers, from the service's own count or, without one, from the number of pieces of streamed

@@ -8,7 +8,7 @@ use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict, judge_run};
 use plimsoll_model::runs::run::header::LoopKind;
 use plimsoll_model::runs::run::summary::ErrorSummary;
 use plimsoll_model::runs::run::{Run, RunOrigin};
-use plimsoll_model::search::SearchRecord;
+use plimsoll_model::search::{SearchRecord, SearchVariable};
 
 use crate::quantity::{count, plural, rate, share, time};
 use crate::sections::facts::rerun_command;
@@ -21,13 +21,13 @@ use crate::{
 
 /// Maximum number of sentences.
 const MAX_SENTENCES: usize = 10;
-/// Maximum number of times that only the run's protocol has.
+/// Maximum number of protocol-specific timings to mention.
 const MAX_PROTOCOL_TIMES: usize = 3;
-/// Minimum share of the response time that must have passed before the send for a sentence about it to be added.
+/// The wait before calls are sent is mentioned if it is more than this share of the response time.
 const MIN_NOTABLE_WAIT_SHARE: f64 = 0.05;
 /// Factor between the measured p99 and the limit of a proposed objective.
 const PROPOSED_OBJECTIVE_FACTOR: f64 = 1.25;
-/// Factor between a closed loop's rate and the rate that is proposed for an open loop. At the whole rate, calls would
+/// Factor between a closed loop's rate and the rate that is proposed for an open loop. At the full rate, calls would
 /// pile up.
 const PROPOSED_RATE_FACTOR: f64 = 0.8;
 
@@ -107,8 +107,9 @@ pub fn explain_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
 pub fn explain_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     let trials = plural(record.trials.len() as u64, "trial");
     let mut told = vec![format!(
-        "{}: the highest rate that meets {}, searched in {trials}.",
+        "{}: the highest {} that meets {}, searched in {trials}.",
         record.name,
+        search::searched_quantity(&record.goal),
         record.objectives.join(", ")
     )];
     told.push(search::headline(record));
@@ -117,6 +118,11 @@ pub fn explain_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     told.extend(why.iter().map(|text| to_sentence(text)));
     let line = found.and_then(|finding| finding.line_per_s);
     let next = match line {
+        Some(line) if record.goal.variable == SearchVariable::Users => format!(
+            "Next: stay below the line in service; `{} --clients {} --duration 10m` shows whether that holds for longer.",
+            rerun_command("run", dir),
+            (line * PROPOSED_RATE_FACTOR).floor().max(1.0)
+        ),
         Some(line) => format!(
             "Next: stay below the line in service; `{} --rate {}/s --duration 10m` shows whether that holds for longer.",
             rerun_command("run", dir),
@@ -170,8 +176,8 @@ fn describe_load(run: &Run) -> String {
     ))
 }
 
-/// Returns the first of the times that only the run's protocol has, such as the times of tokens, or of whole journeys
-/// (a user's requests in sequence).
+/// Describes the first protocol-specific timings, such as the times of tokens, or of whole journeys (a user's requests
+/// in sequence).
 fn describe_protocol_times(run: &Run) -> Option<String> {
     let measures = run.summary.total.measures.as_ref()?;
     let told = protocol_measures::protocol_times(measures)
@@ -229,7 +235,7 @@ fn describe_repetition(run: &Run) -> Option<String> {
 
 /// Returns which share of the response time passed before calls were sent, if that share is large.
 fn describe_wait(run: &Run) -> Option<String> {
-    // The generator's own delay is not a wait of users, so a late run gets no such sentence.
+    // Users do not wait because of the generator's own delay, so a run whose generator was late gets no such sentence.
     if run.summary.health.is_late() || !warning_titles(run).is_empty() {
         return None;
     }

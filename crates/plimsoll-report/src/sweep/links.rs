@@ -93,7 +93,8 @@ pub(crate) struct SweepConfiguration {
 }
 
 impl SweepConfiguration {
-    /// Adds up the slices of a rung. `links`: the number of configurations, whose intervals must hold simultaneously.
+    /// Adds up the slices of a rung. `links`: the number of configurations; their confidence intervals are adjusted so
+    /// that all hold simultaneously.
     fn from_rung(rung: &Rung, links: usize) -> SweepConfiguration {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);

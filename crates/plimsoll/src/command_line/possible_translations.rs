@@ -31,8 +31,8 @@ pub(crate) fn count_flags(words: &[&str]) -> usize {
     words.iter().filter(is_flag).count()
 }
 
-/// Returns the flag of `command` that the word `typed`, without its value, names; `None` if the command has no such
-/// flag.
+/// Returns the flag of `command` that is named by the word `typed`, from which a value has been removed; `None` if the
+/// command has no such flag.
 pub(crate) fn find_plimsoll_flag(command: &Command, typed: &str) -> Option<PlimsollFlag> {
     let is_typed = |arg: &&Arg| match typed.strip_prefix("--") {
         Some(long) => {

@@ -5,6 +5,8 @@
 //! search, and every shard runs its share of each trial.
 
 mod judging;
+mod outline;
+mod users;
 
 use std::path::PathBuf;
 use std::thread;
@@ -18,12 +20,12 @@ use plimsoll_model::formats::units::{Period, Rate};
 use plimsoll_model::plan::{ArrivalModel, Metric, Objective, Plan};
 use plimsoll_model::runs::run::{CommonConditions, SCHEMA_VERSION};
 use plimsoll_model::search::{
-    self, LimitingFactor, SearchGoal, SearchRecord, SearchStep, Trial, TrialPurpose,
+    self, LimitingFactor, SearchRecord, SearchStep, SearchVariable, Trial, TrialPurpose,
 };
 use plimsoll_model::spec::{
     FindSpec, RateSpec, RowsSpec, Spec, apply_flags, apply_flags_to_optional,
 };
-use plimsoll_report::quantity::{exact_rate, planned_time, rate, time};
+use plimsoll_report::quantity::{rate, time};
 use plimsoll_report::search as shown;
 use plimsoll_report::sentences::closing;
 use serde::{Deserialize, Serialize};
@@ -42,17 +44,21 @@ use crate::settings::problems::{self, PlanSource};
 use crate::shards::identity::ShardFlags;
 use crate::shards::{ShardContext, ShardGroup};
 use judging::{backlog_growth, drain_time, error_share, judge, plotted_time_us, warmup_time};
+use outline::describe_search;
+use users::{normalise_users, users_of};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
 /// The rate rises until an objective is missed or calls pile up. Each further trial is made at the rate that narrows
 /// the bounds most, and a longer trial confirms the result. The search begins at the plan's rate (or --rate); the
-/// plan's duration is not used.
+/// plan's duration is not used. With --users, it looks for the greatest
+/// number of users instead.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: how much it carries with 99 % of its answers within 10 ms
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms'
-  plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
+  plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m
+  plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --users 1..500",
     after_help = crate::settings::environment::VARIABLES_HELP)]
 pub(crate) struct FindArguments {
     /// A plan file; - is stdin.
@@ -105,15 +111,18 @@ pub(crate) fn execute(
     let (mut spec, text) = read_plan_file(&arguments.plan)?;
     let source = PlanSource::from_file(&arguments.plan, &text);
     arguments.apply_search_flags(&mut spec, &process.origins)?;
-    let start_per_s = normalise_load(&mut spec);
+    let start_per_s = match users_of(&spec, &source)? {
+        Some(users) => normalise_users(&mut spec, users),
+        None => normalise_load(&mut spec),
+    };
     if let Some(limits) = &process.environment.limits {
         limits.fill_in_search_limits(spec.find.get_or_insert_default());
     }
     let plan = planning::resolve_plan(&spec, &process.environment, &source)?;
-    check_plan(&plan)?;
     let goal = spec
         .search_goal(&plan, start_per_s)
         .map_err(|problem| problems::failure(vec![problem], &source))?;
+    check_plan(&plan, goal.variable)?;
     if let Some(limits) = &process.environment.limits {
         limits.check_search(&goal)?;
     }
@@ -127,12 +136,20 @@ pub(crate) fn execute(
         return Ok(Exit::Done);
     }
     let setting = TrialTemplate {
+        variable: goal.variable,
         name: &plan.name,
         spec,
         drain: drain_time(&plan),
         process,
         source,
     };
+    if goal.variable == SearchVariable::Users {
+        // A plan that is wrong for the greatest number of users should not end the search after minutes.
+        setting.plan_trial(TrialParams {
+            rate_per_s: goal.most_per_s,
+            length: Duration::from_secs(1),
+        })?;
+    }
     let of_attempt = |attempt: TrialParams| setting.plan_trial(attempt);
     ShardGroup::run(meeting, process, of_attempt, |team| {
         let is_of_all = |o: &Objective| o.metric == Metric::Errors && o.step.is_none();
@@ -186,25 +203,6 @@ impl FindArguments {
     }
 }
 
-/// Describes the search and its limits, for `--dry-run`.
-fn describe_search(plan: &Plan, goal: &SearchGoal) -> String {
-    let time = |seconds: f64| planned_time(Duration::from_secs_f64(seconds));
-    let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
-    format!(
-        "a search for the highest rate that meets {}\nfrom {} on, between {} and {}, until the bounds are within {} %\n\
-         at most {} trials of {} per rate, and one of {} that confirms the winner; at most {} in total",
-        objectives.join(", "),
-        Rate(goal.start_per_s),
-        Rate(goal.least_per_s),
-        Rate(goal.most_per_s),
-        goal.precision * 100.0,
-        goal.trials,
-        time(goal.trial_s),
-        time(goal.confirm_s),
-        time(goal.budget_s),
-    )
-}
-
 /// Replaces the load's rate or steps by one steady rate, which the search varies; returns the start rate per second.
 fn normalise_load(spec: &mut Spec) -> f64 {
     let load = &mut spec.load;
@@ -226,11 +224,18 @@ fn normalise_load(spec: &mut Spec) -> f64 {
     start.0
 }
 
-fn check_plan(plan: &Plan) -> Result<(), Failure> {
-    if let ArrivalModel::Closed { .. } = plan.load.arrivals {
+fn check_plan(plan: &Plan, variable: SearchVariable) -> Result<(), Failure> {
+    let is_closed = matches!(plan.load.arrivals, ArrivalModel::Closed { .. });
+    if is_closed && variable == SearchVariable::Rate {
         return Err(Failure::usage(
             "load.clients: a search varies the rate, and a closed loop has none",
-            "give load.rate (open loop) instead of load.clients",
+            "give load.rate (open loop) instead of load.clients, or search the number of users: --users 1..500 (find.users)",
+        ));
+    }
+    if !is_closed && variable == SearchVariable::Users {
+        return Err(Failure::usage(
+            "find.users: this plan's load has no clients, of which a search could vary the number",
+            "leave it out: the search varies the rate then",
         ));
     }
     if plan.objectives.is_empty() {
@@ -253,6 +258,7 @@ fn check_plan(plan: &Plan) -> Result<(), Failure> {
 
 /// The settings that all trials of a search share.
 struct TrialTemplate<'a> {
+    variable: SearchVariable,
     name: &'a str,
     spec: Spec,
     /// Drain time of trials if the plan sets none, computed once from the original plan.
@@ -264,6 +270,7 @@ struct TrialTemplate<'a> {
 /// Parameters of a trial, from which all shards derive the same plan.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct TrialParams {
+    /// Arrivals per second; in a search over users, their number.
     rate_per_s: f64,
     length: Duration,
 }
@@ -273,9 +280,18 @@ impl TrialTemplate<'_> {
         let rate = Rate(attempt.rate_per_s);
         let mut spec = self.spec.clone();
         spec.find = None;
-        spec.name = Some(format!("{}, {rate}", self.name));
         let load = &mut spec.load;
-        load.rate = Some(RateSpec::Steady(rate));
+        let amount = match self.variable {
+            SearchVariable::Rate => {
+                load.rate = Some(RateSpec::Steady(rate));
+                rate.to_string()
+            }
+            SearchVariable::Users => {
+                load.clients = Some(attempt.rate_per_s as u32);
+                format!("{} users", attempt.rate_per_s)
+            }
+        };
+        spec.name = Some(format!("{}, {amount}", self.name));
         load.duration = Some(Period(attempt.length));
         load.warmup
             .get_or_insert(Period(warmup_time(attempt.length)));
@@ -391,7 +407,11 @@ impl SearchRun<'_> {
             thread::sleep(SETTLE_TIME);
         }
         let took = clock.now().duration_since(began);
-        let growth = backlog_growth(&plan, &run)?;
+        // No backlog grows in a closed loop.
+        let growth = match self.record.goal.variable {
+            SearchVariable::Rate => backlog_growth(&plan, &run)?,
+            SearchVariable::Users => None,
+        };
         let growing = growth.filter(|g| g.is_significant(rate_per_s, self.record.goal.precision));
         let (total, response) = (&run.summary.total, run.summary.total.response);
         Ok(Trial {
@@ -399,7 +419,7 @@ impl SearchRun<'_> {
             rate_per_s,
             length_s: attempt.length.as_secs_f64(),
             took_s: took.as_secs_f64(),
-            verdict: judge(&plan, self.record.implied_errors_share, growing, &run),
+            verdict: judge(&plan, &self.record, growing, &run),
             achieved_per_s: total.achieved_per_s,
             p50_us: response.and_then(|r| r.p50_us),
             p99_us: response.and_then(|r| r.p99_us),
@@ -414,19 +434,28 @@ impl SearchRun<'_> {
 
     /// Returns the line about the state of the search before its next trial.
     fn progress_line(&self, rate_per_s: f64, spent: Duration) -> String {
+        let goal = &self.record.goal;
+        let amount = |value: f64| match goal.variable {
+            SearchVariable::Rate => rate(value),
+            SearchVariable::Users => shown::amount(goal, value),
+        };
         let known = search::search_result(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
-                format!("the load line is between {} and {}", rate(low), rate(high))
+                format!(
+                    "the load line is between {} and {}",
+                    amount(low),
+                    amount(high)
+                )
             }
-            (Some(low), None) => format!("the load line is at {} or above", rate(low)),
-            (None, Some(high)) => format!("the load line is below {}", rate(high)),
+            (Some(low), None) => format!("the load line is at {} or above", amount(low)),
+            (None, Some(high)) => format!("the load line is below {}", amount(high)),
             (None, None) => "the load line is not known yet".to_owned(),
         };
         format!(
             "step {} at {} · {bounds} · {:.0} of at most {} s",
             self.record.trials.len() + 1,
-            rate(rate_per_s),
+            amount(rate_per_s),
             spent.as_secs_f64(),
             self.record.goal.budget_s
         )
@@ -440,7 +469,7 @@ impl SearchRun<'_> {
         format!(
             "step {:>2} {:>12}{p99:<16}  {}",
             self.record.trials.len() + 1,
-            exact_rate(trial.rate_per_s),
+            shown::amount(&self.record.goal, trial.rate_per_s),
             shown::verdict(&trial.verdict),
         )
     }

@@ -19,7 +19,7 @@ use crate::load::execution::default_dir;
 use crate::load::presentation;
 use crate::screen::console;
 
-/// Make a plan from a recording (HAR), OpenAPI or curl lines, or a run from another tool's results.
+/// Make a plan from HAR, OpenAPI or curl lines, or a run from another tool's results.
 ///
 /// The format is recognised from the file. A plan is made from a recording of a browser or a proxy (HAR 1.2), from a
 /// description of a service (OpenAPI 3.0 or 3.1, in JSON or YAML), and from curl command lines. A run is made from a

@@ -18,7 +18,7 @@ use crate::settings::origins::{FlagOrigins, Precedence};
 use crate::settings::problems::{self, PlanSource};
 use crate::shards::ShardContext;
 
-/// Measure variants of a plan, or several services, side by side, and report what each adds.
+/// Measure variants of a plan, or services, side by side, and report what each adds.
 ///
 /// The plan's section [ladder] lists axes with their values; every combination is a variant, called a rung. Instead of
 /// a plan, two or more gRPC services can be given, one rung each.

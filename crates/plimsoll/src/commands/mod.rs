@@ -1,4 +1,6 @@
 //! Defines the command line: one file per command.
+//!
+//! This file is long because the list of all commands, with their help, and what measuring commands share are here.
 
 pub(crate) mod assay;
 pub(crate) mod certs;

@@ -96,7 +96,8 @@ fn relay_obstacle(
     Ok(None)
 }
 
-/// Returns a rung's proxies in order from the load to the server, each with its task.
+/// Returns a rung's proxies in order from the load to the server, each with its task: the protocol and the security of
+/// both sides.
 fn proxy_chain<'a>(
     rung: &RungSpec,
     names: &[String],

@@ -1,5 +1,7 @@
 //! Writes the results of a run directory as documents (JSON, JUnit, Markdown, HTML): when a command ends, or later with
 //! the command `report`.
+//!
+//! This file is long because every kind of document is checked before a load and written after it.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;

@@ -55,8 +55,12 @@ pub(crate) struct LoadRequirements {
     pub(crate) max_parts: u32,
 }
 
-/// Returns the number of connections opened before the load: none if each call opens its own.
+/// Returns the number of connections opened before the load: none if each call opens its own, or if users with several
+/// calls open theirs during the load.
 pub(crate) fn initial_connection_count(plan: &Plan) -> u64 {
+    if plan.call.calls_per_user().is_some() {
+        return 0;
+    }
     match plan.load.reuse {
         ConnectionReuse::Always => u64::from(plan.load.connections),
         ConnectionReuse::Never => 0,

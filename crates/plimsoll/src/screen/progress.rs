@@ -340,6 +340,12 @@ impl Progress {
         if interval.backlog > 0 {
             text += &format!("  waiting {}", count(interval.backlog));
         }
+        if let Some(users) = &interval.users {
+            text += &format!("  users {}", count(users.in_flight));
+            if users.waiting > 0 {
+                text += &format!(" ({} waiting)", count(users.waiting));
+            }
+        }
         text
     }
 
@@ -420,62 +426,4 @@ fn format_rate(n: u64, time: Duration) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use plimsoll_model::Outcome;
-
-    /// Returns the lines of intervals with these end times, ms, and numbers of calls.
-    fn lines(intervals: &[(u64, u64)]) -> Vec<String> {
-        let progress = Progress::with_display(ProgressDisplay::Hidden, None, None);
-        let mut began = Duration::ZERO;
-        let lines = intervals.iter().map(|&(end_ms, calls)| {
-            let end = Duration::from_millis(end_ms);
-            let mut record = StageRecord::default();
-            record.outcomes.add(Outcome::Ok, calls);
-            let interval = IntervalRecord {
-                start_offset: began,
-                length: end - began,
-                stages: vec![(0, record)],
-                ..IntervalRecord::default()
-            };
-            began = end;
-            progress.interval_line(&interval, false, calls, 0)
-        });
-        lines.collect()
-    }
-
-    #[test]
-    fn each_call_milestone_prints_one_line() {
-        let mut progress = Progress::with_display(ProgressDisplay::Hidden, None, Some(1_000));
-        progress.counting_since = Some(Duration::ZERO);
-        let interval = IntervalRecord {
-            length: Duration::from_secs(2),
-            ..IntervalRecord::default()
-        };
-        progress.calls = 4_000;
-        assert_eq!(
-            progress.milestone_lines(0, &interval),
-            [
-                "1,000 calls, 0.5 s elapsed",
-                "2,000 calls, 1.0 s elapsed, 2,000/s",
-                "3,000 calls, 1.5 s elapsed, 2,000/s",
-                "4,000 calls, 2.0 s elapsed, 2,000/s",
-            ]
-        );
-        assert!(progress.milestone_lines(4_000, &interval).is_empty());
-    }
-
-    /// The second interval was long, so the third is short; the last one is the remainder at the end of the load.
-    #[test]
-    fn rate_is_shown_only_for_full_intervals() {
-        assert_eq!(
-            lines(&[(999, 500), (2_800, 900), (3_000, 150), (3_004, 12)]),
-            [
-                "  1.0s calls 501/s",
-                "  2.8s calls 500/s",
-                "  3.0s calls 150 in 0.200 s",
-                "  3.0s calls 12 in 0.004 s",
-            ]
-        );
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! Estimates remaining times for progress lines of the live view, ladders and lanes.
+//! Estimates remaining times for progress lines of the live view, of ladders, and of lanes (loads that run side by
+//! side).
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::formats::redaction::mask_urls;
 use plimsoll_model::formats::units::{Period, Rate};
 use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, Target};
-use plimsoll_model::search::SearchGoal;
+use plimsoll_model::search::{SearchGoal, SearchVariable};
 use plimsoll_model::spec::FindSpec;
 use serde::{Deserialize, Serialize};
 
@@ -148,8 +148,8 @@ impl LoadLimits {
     /// When the plan exceeds a limit; the error names the plan's key, and the flag of `plimsoll mcp` with the limit.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Failure> {
         self.check_target(&plan.target)?;
-        if let Some((second, _)) = plan.call.second_target() {
-            self.check_target(second)?;
+        for (other, _) in plan.call.other_targets() {
+            self.check_target(other)?;
         }
         if plan.tls.as_ref().is_some_and(|tls| tls.key_log.is_some()) {
             self.check_plan_code("tls.key_log writes the secrets of connections to a file")?;
@@ -350,7 +350,9 @@ impl LoadLimits {
 
     /// Sets the maximum rate and the budget of a search to the limits if the plan does not set them.
     pub(crate) fn fill_in_search_limits(&self, find: &mut FindSpec) {
-        find.most.get_or_insert(Rate(self.max_rate_per_s));
+        if find.users.is_none() {
+            find.most.get_or_insert(Rate(self.max_rate_per_s));
+        }
         find.budget.get_or_insert(Period(self.max_duration));
     }
 
@@ -360,7 +362,8 @@ impl LoadLimits {
     /// When the search may try a higher rate or take longer than is allowed.
     pub(crate) fn check_search(&self, goal: &SearchGoal) -> Result<(), Failure> {
         let max = Rate(self.max_rate_per_s);
-        if goal.most_per_s > self.max_rate_per_s {
+        // The plan of each trial is checked, too, and with it the number of users.
+        if goal.variable == SearchVariable::Rate && goal.most_per_s > self.max_rate_per_s {
             return Err(Failure::usage(
                 format_args!(
                     "find.most: {} is more than the {max} that this server allows",
@@ -409,11 +412,7 @@ fn peak_rate(plan: &Plan) -> Option<f64> {
 fn max_connections(plan: &Plan) -> f64 {
     let load = &plan.load;
     let is_own = load.reuse == ConnectionReuse::Never || plan.call.calls_per_user().is_some();
-    let links = if plan.call.second_target().is_some() {
-        2.0
-    } else {
-        1.0
-    };
+    let links = 1.0 + plan.call.other_targets().len() as f64;
     let kept = f64::from(load.connections);
     let own = match load.arrivals {
         _ if !is_own => 0.0,

@@ -124,8 +124,8 @@ impl MemberThread {
     }
 }
 
-/// Driver of the coordinator's state machine: sends its store requests and passes it the answers. At most one request
-/// of each kind is in flight; answers may arrive after the load has ended.
+/// Driver of [`Leader`], the coordinator's state machine: sends its store requests and passes it the answers. At most
+/// one request of each kind is in flight; answers may arrive after the load has ended.
 pub(super) struct LeaderDriver {
     leader: Leader,
     store: Arc<RendezvousStore>,
@@ -146,9 +146,9 @@ impl LeaderDriver {
         }
     }
 
-    /// Runs the leader until the load has a result. Passes observations to `observe`, and passes a stop request in
-    /// `stop` on to all shards. Calls `wished` when `plimsoll watch` requests a stop. `wanted` is the planned number of
-    /// connections.
+    /// Runs the leader until the load has a result. Passes observations to `observe`, and forwards a stop request,
+    /// which `stop` signals, to all shards. Calls `wished` when `plimsoll watch` requests a stop. `wanted` is the
+    /// planned number of connections.
     ///
     /// # Errors
     /// When a shard is missing, was lost, or did not complete its share.

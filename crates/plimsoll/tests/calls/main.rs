@@ -1,10 +1,13 @@
 //! Contents of requests and responses: varying data, compressed messages, and invalid answers.
 
 mod answers;
+mod framed;
 mod journeys;
+mod loops;
 mod sockets;
 #[path = "../support/mod.rs"]
 mod support;
+mod targets;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -301,7 +301,7 @@ fn invalid_socket_steps_name_key_and_line() {
             "steps.1.until",
             "JSON Pointer such as /type",
         ),
-        ("until = { equals = 3 }", "steps.1.until", "either json"),
+        ("until = { equals = 3 }", "steps.1.until", "one of json"),
         ("until = true", "steps.1.until", "a number of messages"),
         ("until = 0", "steps.1.until", "does nothing"),
         ("expect = 3", "steps.1.expect", "only until can be a number"),
@@ -347,12 +347,6 @@ fn invalid_socket_steps_name_key_and_line() {
     assert!(said.contains("write it as path"), "{said}");
     let said = dry_run(&format!("{first}send = \"a\"\n"));
     assert!(said.contains("not a key of a step over HTTP"), "{said}");
-    let both = "[[steps]]\ntarget = \"ws://127.0.0.1:2\"\nuntil = 1\n[[steps]]\ntarget = \"http://127.0.0.1:2\"\n";
-    let said = dry_run(&format!("{first}{both}"));
-    assert!(
-        said.contains("steps can have one other than the plan's"),
-        "{said}"
-    );
 }
 
 #[test]
@@ -390,4 +384,92 @@ duration = "500ms"
         counts(&ran),
         [("GET /script", 20, 20), ("again", 20, 20), ("rest", 20, 20)]
     );
+}
+
+#[test]
+fn binary_frames_are_sent_matched_and_taken() {
+    let place = Place::new();
+    let rooms = Rooms::start(&place);
+    fs::write(place.path("frame.bin"), [0, 159, 146, 150]).expect("a writable folder");
+    let steps = r#"
+[[steps]]
+name = "hex"
+target = "SOCKETS"
+send = { hex = "00ff 10" }
+expect = { hex = "ff03" , at = 0 }
+take.raw = { bytes = "2.." }
+take.id = { bytes = "2..4", as = "hex" }
+take.text = { regex = '(?s-u)^\xff.(.*)$', as = "base64" }
+
+[[steps]]
+name = "raw"
+target = "SOCKETS"
+send = ["{{id}}{{raw}}", { base64 = "AP8Q" }]
+binary = true
+until = { hex = "ff03 00ff10" }
+
+[[steps]]
+name = "file"
+target = "SOCKETS"
+send = { file = "frame.bin" }
+until = { base64 = "/wQAn5KW" }
+error = { hex = "ff05", at = 0 }
+
+[[steps]]
+name = "text"
+target = "SOCKETS"
+send = '{"do": "say", "id": {{seat}}, "text": "{{text}} {{id}}"}'
+until = "contains:AP8Q 00ff"
+"#;
+    let journeys = 6;
+    let run = rooms.run(&place, &format!("{LOGIN}{OPEN}{steps}"), journeys);
+    let count = u64::from(journeys);
+    let names = ["log in", "open", "hex", "raw", "file", "text"];
+    let all: Vec<(&str, u64, u64)> = names.iter().map(|name| (*name, count, count)).collect();
+    assert_eq!(counts(&run), all, "{run}");
+    for (step, problem) in [
+        ("send = { hex = \"0\" }", "hex: not hexadecimal"),
+        ("send = { base64 = \"*\" }", "base64: not base64"),
+        ("send = { file = \"gone.bin\" }", "can't read gone.bin"),
+        (
+            "send = { hex = \"00\", base64 = \"AA==\" }",
+            "write either hex or base64",
+        ),
+        ("until = { hex = \"\" }", "no bytes: write at least one"),
+        (
+            "until = { hex = \"00\", json = \"/a\" }",
+            "write one of json",
+        ),
+        ("take.x = { bytes = \"3..2\" }", "not a range of bytes"),
+    ] {
+        let step = format!("[[steps]]\nname = \"wrong\"\ntarget = \"SOCKETS\"\n{step}\n");
+        rooms.write_plan(&place, &format!("{LOGIN}{OPEN}{step}"), 1);
+        let refused = place.run(&["run", "rooms.toml", "--dry-run"]);
+        let said = stderr_of(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("steps.2.") && said.contains(problem),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn sockets_of_aborted_users_are_closed() {
+    let place = Place::new();
+    let rooms = Rooms::start(&place);
+    let wait = r#"
+[[steps]]
+name = "wait"
+target = "SOCKETS"
+until = "never"
+"#;
+    rooms.write_plan(&place, &format!("{LOGIN}{OPEN}{wait}"), 3);
+    let plan = fs::read_to_string(place.path("rooms.toml")).expect("a plan");
+    let load = "duration = \"1s\"\ndrain = \"200ms\"\ndeadline = \"60s\"";
+    let plan = plan.replace("calls = 3\ndeadline = \"5s\"", load);
+    fs::write(place.path("rooms.toml"), plan).expect("a writable folder");
+    let run = run(&place, "rooms.toml", "run");
+    assert_eq!(counts(&run)[1..], [("open", 3, 3), ("wait", 3, 0)], "{run}");
+    assert_eq!(closes(&place, 3), ["1000"; 3]);
 }

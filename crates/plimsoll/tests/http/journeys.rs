@@ -1,7 +1,12 @@
 //! Journeys of several steps through a site on Django: a form with a CSRF token, a session in a cookie, a bearer token,
 //! a list in pages, an order that is refused once, and its look-up at the place that the answer names.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use serde_json::Value;
 
@@ -232,4 +237,87 @@ fn processes_divide_users_and_merge_steps() {
     assert_eq!(step(&run, "say")["ok"], 40, "{run}");
     assert_eq!(step(&run, "ask")["ok"], 80, "{run}");
     assert_eq!(run["total"]["measures"]["counts"]["users_ok"], 40, "{run}");
+    // Each client is one user at a time, and waits for its connection.
+    let users = &run["total"]["measures"]["users"];
+    assert_eq!(users["in_flight_max"], 4, "{run}");
+    let mean = users["in_flight_mean"].as_f64().expect("a mean");
+    assert!(mean > 0.0 && mean <= 4.0, "{run}");
+    let waiting = users["waiting_max"].as_u64();
+    assert!((1..=4).contains(&waiting.expect("a number")), "{run}");
+    let report = place.run(&["report", "run"]);
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    let words: Vec<&str> = report.split_whitespace().collect();
+    assert!(
+        words
+            .join(" ")
+            .contains("on average, at most 4; waiting for a connection:"),
+        "{report}"
+    );
+}
+
+/// How often each path was requested.
+type PathCounts = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// Answers each request on a connection with two bytes, and counts its path.
+fn answer_requests(connection: TcpStream, counts: &PathCounts) {
+    let mut answers = connection.try_clone().expect("a socket");
+    let mut lines = BufReader::new(connection).lines().map_while(Result::ok);
+    while let Some(first) = lines.next() {
+        let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+        if lines.by_ref().any(|line| line.is_empty()) {
+            *counts.lock().expect("counts").entry(path).or_default() += 1;
+            let _ = answers.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    }
+}
+
+fn count_requests() -> (SocketAddr, PathCounts) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let counts = PathCounts::default();
+    let counted = Arc::clone(&counts);
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let counts = Arc::clone(&counted);
+            thread::spawn(move || answer_requests(connection, &counts));
+        }
+    });
+    (address, counts)
+}
+
+#[test]
+fn processes_use_each_unique_row_once() {
+    let place = Place::new();
+    let rows: String = (0..40).map(|n| format!("u{n}\n")).collect();
+    fs::write(place.path("users.csv"), format!("user\n{rows}")).expect("a writable folder");
+    for load in [
+        "clients = 6\ncalls = 40",
+        "rate = \"40/s\"\nduration = \"1s\"",
+    ] {
+        let (address, counts) = count_requests();
+        let plan = format!(
+            "target = \"http://{address}\"\n[rows]\nfile = \"users.csv\"\norder = \"unique\"\n\
+             [load]\nprocesses = 2\n{load}\n[[steps]]\nname = \"one\"\npath = \"/{{{{row.user}}}}\"\n\
+             [[steps]]\nname = \"two\"\npath = \"/again/{{{{row.user}}}}\"\n"
+        );
+        fs::write(place.path("plan.toml"), &plan).expect("a writable folder");
+        let _ = fs::remove_dir_all(place.path("run"));
+        run_measured(
+            &place,
+            0,
+            &["run", "plan.toml", "-q", "--json", "--out", "run"],
+        );
+        let counts = counts.lock().expect("counts").clone();
+        assert_eq!(counts.len(), 80, "{load}: {counts:?}");
+        assert!(counts.values().all(|n| *n == 1), "{load}: {counts:?}");
+        // One user more has no row.
+        let more = plan
+            .replace("calls = 40", "calls = 41")
+            .replace("40/s", "41/s");
+        fs::write(place.path("plan.toml"), more).expect("a writable folder");
+        let said = place.run(&["run", "plan.toml", "-q", "--out", "more"]);
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(2), "{load}: {text}");
+        assert!(text.contains("rows.order"), "{load}: {text}");
+    }
 }

@@ -7,6 +7,8 @@ use super::Stack;
 use crate::support::Place;
 
 const SESSIONS: u64 = 20;
+/// The queries of a session in the plan.
+const QUERIES: u64 = 10;
 
 #[test]
 fn journey_delivers_tokens_of_sessions() {
@@ -17,10 +19,25 @@ fn journey_delivers_tokens_of_sessions() {
         format!("session://{}", stack.api),
         format!("ws://{}", stack.gateway),
     );
-    let load = ["--clients", "4", "--calls", &sessions, "-q"];
-    let to = ["session", &api, "--socket", &sockets, "--out", "session"];
-    place.expect(0, &[&to[..], &load].concat());
+    let (queries, calls) = (QUERIES.to_string(), (SESSIONS * QUERIES).to_string());
+    let to = [
+        "session",
+        &api,
+        "--socket",
+        &sockets,
+        "--queries",
+        &queries,
+        "--clients",
+        "4",
+        "--calls",
+        &calls,
+        "-q",
+        "--out",
+        "session",
+    ];
+    place.expect(0, &to);
     let session = place.run_json("session");
+    assert_eq!(session["total"]["ok"], SESSIONS * QUERIES, "{session}");
     let tokens = session["total"]["measures"]["counts"]["tokens_received"].as_u64();
 
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
@@ -36,16 +53,18 @@ fn journey_delivers_tokens_of_sessions() {
         "--out",
         "journey",
     ];
+    let load = ["--clients", "4", "--calls", &sessions, "-q"];
     let code = place.run(&[&run[..], &load].concat()).status.code();
     // Objectives of few calls may be inconclusive.
     assert!(matches!(code, Some(0 | 90)), "{code:?}");
     let journey = place.run_json("journey");
-    assert_eq!(journey["total"]["ok"], 6 * SESSIONS, "{journey}");
-    // Each session ends with a `done`, which is a message, too.
+    let steps = (4 + 2 * QUERIES) * SESSIONS;
+    assert_eq!(journey["total"]["ok"], steps, "{journey}");
+    // Each query ends with a `done`, which is a message, too.
     let received = journey["total"]["messages"]["received"].as_u64();
     assert_eq!(
         received,
-        tokens.map(|tokens| tokens + SESSIONS),
+        tokens.map(|tokens| tokens + SESSIONS * QUERIES),
         "{session}\n{journey}"
     );
 }

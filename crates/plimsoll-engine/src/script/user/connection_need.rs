@@ -7,6 +7,15 @@ use crate::driver::Driver;
 use crate::script::ScriptContext;
 use crate::script::scenario::{ConnectionNeed, Scenario};
 
+impl<D> Default for UserLink<D> {
+    fn default() -> UserLink<D> {
+        UserLink {
+            driver: None,
+            is_connecting: false,
+        }
+    }
+}
+
 impl<D: Driver> UserLink<D> {
     /// Forgets the lost connection. Also drops its driver, unless the driver can still answer calls.
     pub(super) fn forget_connection(&mut self) {

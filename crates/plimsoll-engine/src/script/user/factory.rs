@@ -7,10 +7,10 @@ use plimsoll_model::Time;
 use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
 use plimsoll_model::rows::template::TraceIds;
 
-use super::User;
+use super::{User, UserLink};
 use crate::driver::Protocol;
 use crate::script::scenario::Scenario;
-use crate::script::{LinkId, MAX_LINKS, ScriptFactory, ScriptStart};
+use crate::script::{LinkId, ScriptFactory, ScriptStart};
 use crate::tls::TlsClient;
 
 /// A factory of the users of a run.
@@ -20,10 +20,8 @@ pub struct UserScripts<C> {
 
 pub(super) struct UserSettings<C> {
     pub(super) scenario: C,
-    /// The targets of the links.
-    pub(super) targets: [Target; MAX_LINKS],
-    /// The TLS settings of the links; `None` for plaintext.
-    pub(super) tls: [Option<TlsClient>; MAX_LINKS],
+    /// The targets of the links, with the TLS settings; `None` for plaintext.
+    pub(super) links: Vec<(Target, Option<TlsClient>)>,
     pub(super) deadline: Option<Duration>,
     /// Whether calls that the server did not process are retried once.
     pub(super) retries_unprocessed: bool,
@@ -39,15 +37,14 @@ impl<C: Scenario> UserScripts<C> {
         tls: Option<TlsClient>,
         load: &LoadPlan,
     ) -> UserScripts<C> {
-        let targets = std::array::from_fn(|_| target.clone());
-        UserScripts::with_links(scenario, targets, [tls, None], load)
+        UserScripts::with_links(scenario, vec![(target.clone(), tls)], load)
     }
 
-    /// Creates a factory of users with one connection to each of `targets`, established only if their calls need it.
+    /// Creates a factory of users with one connection to each of the targets of `links`, established only if their
+    /// calls need it. A target without TLS settings is reached in plaintext.
     pub fn with_links(
         scenario: C,
-        targets: [Target; MAX_LINKS],
-        tls: [Option<TlsClient>; MAX_LINKS],
+        links: Vec<(Target, Option<TlsClient>)>,
         load: &LoadPlan,
     ) -> UserScripts<C> {
         let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
@@ -55,8 +52,7 @@ impl<C: Scenario> UserScripts<C> {
         UserScripts {
             shared: Arc::new(UserSettings {
                 scenario,
-                targets,
-                tls,
+                links,
                 deadline,
                 retries_unprocessed: retries,
                 goodput,
@@ -81,7 +77,9 @@ where
             origin,
             due: Time::NEVER,
             link: LinkId(0),
-            links: Default::default(),
+            links: (self.shared.links.iter())
+                .map(|_| UserLink::default())
+                .collect(),
             memory,
             calls_begun: 0,
             call: None,
@@ -92,12 +90,13 @@ where
         }
     }
 
-    fn targets(&self) -> [&Target; MAX_LINKS] {
-        std::array::from_fn(|link| &self.shared.targets[link])
+    fn targets(&self) -> Vec<&Target> {
+        let links = self.shared.links.iter();
+        links.map(|(target, _)| target).collect()
     }
 
     fn tls(&self, link: LinkId) -> Option<&TlsClient> {
-        self.shared.tls[usize::from(link.0)].as_ref()
+        self.shared.links[usize::from(link.0)].1.as_ref()
     }
 
     fn calls_per_script(&self) -> u32 {

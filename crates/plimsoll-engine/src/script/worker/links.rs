@@ -215,14 +215,14 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     pub(super) fn close_link(&mut self, control: &mut impl WorkerControl, slot: u64, link: LinkId) {
         let at = usize::from(link.0);
         let links = self.client.slots.get_mut(slot);
-        let Some(index) = links.and_then(|slot| slot.links[at].take()) else {
+        let Some(index) = links.and_then(|slot| slot.links[at].connection.take()) else {
             return;
         };
         let Some(mut connection) = self.remove_connection(index) else {
             return;
         };
         if let Some(slot) = self.client.slots.get_mut(slot) {
-            slot.last_addresses[at] = connection.address_index;
+            slot.links[at].last_address = connection.address_index;
         }
         let token = connection.token(index);
         self.races.cancel_race(token, &mut self.network);
@@ -240,7 +240,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     pub(super) fn send_link_bytes(&mut self, slot: u64, link: usize) {
         let out = &mut self.client.outboxes[link];
         let slot = self.client.slots.get(slot);
-        let index = slot.and_then(|slot| slot.links[link]);
+        let index = slot.and_then(|slot| slot.links[link].connection);
         match index.and_then(|index| self.connections[index as usize].as_mut()) {
             Some(connection) => connection.send(&mut self.network, out),
             None => out.clear(),

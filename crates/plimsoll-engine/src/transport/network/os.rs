@@ -34,7 +34,7 @@ pub struct SocketOptions {
     pub sources: Vec<IpAddr>,
     /// Maximum busy wait before an arrival.
     pub spin: Duration,
-    /// Whether to request the kernel's receive times, for [`Network::last_arrival`].
+    /// Whether to request the kernel's receive times, for [`Network::last_receive_time`].
     pub wants_receive_times: bool,
 }
 

@@ -7,7 +7,7 @@ use super::{ALPHA, LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic}
 /// Maximum sum of all counts of a ladder.
 const MAX_COUNT_SUM: u64 = 1 << 60;
 
-/// Maximum error probability of differences: with a higher one, intervals would be empty.
+/// Maximum error probability of the intervals of differences. With a higher one, an interval could contain no value.
 const MAX_ALPHA: f64 = 0.5;
 
 /// The sum of all counts so far. As long as it is within bounds, every partial sum is, too.

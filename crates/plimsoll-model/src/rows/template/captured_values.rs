@@ -5,7 +5,7 @@ use super::{FieldSource, RenderContext, Rows, TemplatePart};
 /// A field whose value was captured from an earlier answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedField {
-    /// The index of the name in [`FieldScope::taken`], and of the value in [`RenderContext::taken`].
+    /// The index of the name in [`FieldScope::captured`], and of the value in [`RenderContext::captured`].
     pub index: u16,
     /// Whether the value is percent-encoded for a URL (RFC 3986, 2.1).
     pub is_in_url: bool,

@@ -6,7 +6,7 @@ use super::RowOrder;
 use super::trace_context::TraceIds;
 use crate::rows::mixing::{GOLDEN_GAMMA, mix};
 
-/// The slot number for the random choice of rows. Each random value of a call has another slot number, which makes the
+/// The slot number for the random choice of rows. Each random value of a call has its own slot number, which makes the
 /// values independent.
 const ROW_SLOT: u32 = u32::MAX;
 
@@ -49,7 +49,7 @@ impl VariationSettings {
             rows: rows.max(1) as u64,
             order,
             uses_rows_by_arrival: false,
-            // Placeholders for the plan: every load, and every request before it, sets other ids.
+            // Placeholders that are used before a run: every load, and every request sent before it, sets its own ids.
             traces: TraceIds::new(mix(seed), seed),
         }
     }
@@ -174,7 +174,7 @@ impl RenderContext<'_> {
     pub fn row_index(&self) -> usize {
         let rows = self.variation.rows;
         let row = match self.variation.order {
-            // For unique rows, resolution has checked that there are enough of them.
+            // When the plan was resolved, it was checked that there are enough unique rows.
             RowOrder::RoundRobin | RowOrder::Unique if self.variation.uses_rows_by_arrival => {
                 self.number / self.variation.in_a_row % rows
             }

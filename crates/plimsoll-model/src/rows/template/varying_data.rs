@@ -16,7 +16,7 @@ pub trait MessageRenderer: fmt::Debug + Send + Sync {
     /// Returns the maximum number of bytes that are appended.
     fn max_bytes(&self) -> usize;
 
-    /// Returns the indices (in [`super::FieldScope::taken`]) of the captured values that the message contains. An index
+    /// Returns the indices (in [`super::FieldScope::captured`]) of the captured values that the message contains. An index
     /// may be repeated.
     fn captured_indices(&self) -> Vec<u16> {
         Vec::new()

@@ -63,6 +63,14 @@ fn check_gauges(interval: &IntervalRecord) -> Result<(), String> {
     level("in_flight", interval.in_flight)?;
     level("backlog", interval.backlog)?;
     level("connections_open", interval.connections_open)?;
+    if let Some(users) = &interval.users {
+        level("users.in_flight", users.in_flight)?;
+        level("users.waiting", users.waiting)?;
+        level("users.in_flight_max", users.in_flight_max)?;
+        level("users.waiting_max", users.waiting_max)?;
+        check_limit("users.in_flight_us", users.in_flight_us, MAX_COUNT)?;
+        check_limit("users.waiting_us", users.waiting_us, MAX_COUNT)?;
+    }
     for used in interval.client.iter().chain(&interval.server) {
         let ResourceUsage {
             cpu_user_us: _,

@@ -123,7 +123,7 @@ pub struct HealthProblem {
 impl HealthProblem {
     /// Describes full handshakes in a run that resumes sessions. `first`: how many of the `full` handshakes were on a
     /// worker's first connection.
-    pub(super) fn sessions_not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
+    pub(super) fn connections_not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
         // If no session was resumed, the server may not support resumption at all.
         let unavoidable = full == first && resumed > 0;
         let advice = if unavoidable {

@@ -16,6 +16,7 @@ use crate::records::record::{
 use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
+use super::users::UserLevels;
 
 /// The CPU time that a process used in an interval, and its resources at the interval's end; in a run's first interval,
 /// the larger of the values at its start and end.
@@ -74,6 +75,9 @@ pub struct IntervalRecord {
     pub backlog: u64,
     /// Connections open at the end of the interval.
     pub connections_open: u64,
+    /// Users who make several calls each; `None`: the load has single calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<UserLevels>,
     /// The share of a core that the busiest worker used, without busy waiting (0–1).
     #[serde(serialize_with = "serialize_share")]
     pub busiest_worker_ratio: f64,
@@ -369,6 +373,14 @@ mod tests {
             in_flight: 2,
             backlog: 1,
             connections_open: 1,
+            users: Some(UserLevels {
+                in_flight: 4,
+                waiting: 1,
+                in_flight_max: 9,
+                waiting_max: 2,
+                in_flight_us: 5_000_000,
+                waiting_us: 70_000,
+            }),
             busiest_worker_ratio: 0.25,
             client: Some(ResourceUsage {
                 cpu_user_us: 1,

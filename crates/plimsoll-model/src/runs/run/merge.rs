@@ -12,6 +12,7 @@ use crate::records::record::{RecordedInterval, RequestRecord, merge_details};
 
 use super::interval::{IntervalRecord, ResourceUsage};
 use super::memory::merge_readings;
+use super::users::UserLevels;
 
 /// A merger of the intervals of several sources. An interval is complete once every source has moved past it. A caller
 /// that can't wait for a late source gets the incomplete interval.
@@ -40,6 +41,7 @@ struct SourceGauges {
     in_flight: u64,
     backlog: u64,
     connections: u64,
+    users: Option<UserLevels>,
     client: ResourceUsage,
 }
 
@@ -49,6 +51,7 @@ impl SourceGauges {
             in_flight: interval.in_flight,
             backlog: interval.backlog,
             connections: interval.connections_open,
+            users: interval.users,
             client: interval.client.unwrap_or_default(),
         }
     }
@@ -58,6 +61,8 @@ impl SourceGauges {
         interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
         interval.backlog = interval.backlog.saturating_sub(self.backlog);
         interval.connections_open = interval.connections_open.saturating_sub(self.connections);
+        let users = interval.users.zip(self.users);
+        interval.users = users.map_or(interval.users, |(all, own)| Some(all.without_present(own)));
         if let Some(client) = &mut interval.client {
             client.rss_bytes = client.rss_bytes.saturating_sub(self.client.rss_bytes);
             client.descriptors = client.descriptors.saturating_sub(self.client.descriptors);
@@ -131,9 +136,16 @@ impl IntervalMerger {
         for source in self.sources.iter().filter(missing) {
             merged.in_flight += source.open.in_flight;
             merged.backlog += source.open.backlog;
+            let present = source.open.users.map(UserLevels::present);
+            merged.users = combine_users(merged.users, present);
         }
         Some((merged, requests))
     }
+}
+
+/// Returns the sum of the users of two sources, of which either may have none.
+fn combine_users(ours: Option<UserLevels>, theirs: Option<UserLevels>) -> Option<UserLevels> {
+    ours.into_iter().chain(theirs).reduce(UserLevels::combine)
 }
 
 impl ResourceUsage {
@@ -197,6 +209,7 @@ impl IntervalRecord {
         self.in_flight += other.in_flight;
         self.backlog += other.backlog;
         self.connections_open += other.connections_open;
+        self.users = combine_users(self.users, other.users);
         self.busiest_worker_ratio = self.busiest_worker_ratio.max(other.busiest_worker_ratio);
         let both = |ours: Option<ResourceUsage>, theirs| {
             ours.into_iter()
@@ -266,6 +279,12 @@ mod tests {
             start_offset: Duration::from_secs(index),
             length: Duration::from_secs(1),
             in_flight,
+            users: Some(UserLevels {
+                in_flight,
+                in_flight_max: in_flight + 1,
+                in_flight_us: in_flight * 1_000_000,
+                ..UserLevels::default()
+            }),
             ..IntervalRecord::default()
         };
         let mut merger = IntervalMerger::new(2);
@@ -274,6 +293,8 @@ mod tests {
         merger.add(0, part(1, 2), Vec::new());
         let next = |merger: &mut IntervalMerger, late| {
             let (record, _) = merger.next(late)?;
+            let users = record.users.expect("users");
+            assert_eq!(users.in_flight, record.in_flight);
             Some((record.index, record.in_flight))
         };
         assert_eq!(next(&mut merger, None), Some((0, 8)));

@@ -217,6 +217,7 @@ mod tests {
             in_flight: 0,
             backlog: 0,
             connections_open: 0,
+            users: None,
             busiest_worker_ratio: 0.0,
             client: Some(used(calls * handshake_us)),
             server: (index != 2).then(|| used(calls)),

@@ -5,10 +5,12 @@
 //!
 //! This file is long because the module lists every figure of a run with its meaning.
 
+mod addresses;
 mod problems;
 mod slow_calls;
 mod steps;
 mod totals;
+mod users;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::metrics::measure::{Count, StageMeasures, TimeMeasure};
 use crate::records::instrument::LatenessBounds;
-use crate::records::record::{AddressCounts, FailureDetail, OutcomeCounts, StageRecord, is_zero};
+use crate::records::record::{FailureDetail, OutcomeCounts, StageRecord, is_zero};
 
 use super::count_check::CountCheck;
 use super::delivery::{DeliverySummary, ScheduledArrivals};
@@ -31,9 +33,11 @@ use super::{RunHeader, RunOrigin};
 use problems::collect_problems;
 use totals::StageTotals;
 
+pub use addresses::AddressSummary;
 pub use slow_calls::SlowCallSummary;
 pub use steps::StepSummary;
 pub use totals::RunTotals;
+pub use users::UsersSummary;
 
 /// The phases of the connections that were made. `None`: the phase did not happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -113,13 +117,17 @@ pub struct MeasuresSummary {
     pub counts: BTreeMap<&'static str, u64>,
     /// Times that were recorded.
     pub times: BTreeMap<&'static str, TimesSummary>,
+    /// How many users were there at once; left out where calls have no users.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<UsersSummary>,
 }
 
 impl MeasuresSummary {
-    fn from_record(
-        record: &StageRecord,
+    fn from_totals(
+        totals: &StageTotals,
         lateness: Option<&LatenessBounds>,
     ) -> Option<MeasuresSummary> {
+        let record = &totals.record;
         let measures = &record.measures;
         let counts = Count::all().map(|c| (c.key(), measures.counter(c)));
         let of_journeys = lateness.map(|_| LatenessBounds::from_journeys(record));
@@ -136,6 +144,7 @@ impl MeasuresSummary {
         let all = MeasuresSummary {
             counts: counts.collect(),
             times: times.collect(),
+            users: totals.users.summary(),
         };
         let is_any = all.counts.values().any(|n| *n > 0) || !all.times.is_empty();
         is_any.then_some(all)
@@ -169,32 +178,6 @@ impl ErrorSummary {
                     blame: o.failure_source()?.name().to_owned(),
                     explanation: o.explanation().to_owned(),
                 })
-            })
-            .collect()
-    }
-}
-
-/// Counts of calls and connections at one of several addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AddressSummary {
-    /// IP address and port, or path of the socket.
-    pub address: String,
-    /// The counts of calls and connections.
-    #[serde(flatten)]
-    pub counts: AddressCounts,
-}
-
-impl AddressSummary {
-    /// Returns the counts of each address; empty where there is only one address.
-    fn from_record(record: &StageRecord) -> Vec<AddressSummary> {
-        if record.addresses.len() < 2 {
-            return Vec::new();
-        }
-        let addresses = record.addresses.iter();
-        addresses
-            .map(|(address, counts)| AddressSummary {
-                address: address.clone(),
-                counts: *counts,
             })
             .collect()
     }
@@ -395,7 +378,7 @@ impl StageSummary {
             pacing: TimesSummary::from_times(&r.pacing),
             phases: PhasesSummary::from_measures(&r.measures, lateness),
             messages: MessagesSummary::from_stage(r, totals.lasted, lateness),
-            measures: MeasuresSummary::from_record(r, lateness),
+            measures: MeasuresSummary::from_totals(totals, lateness),
             client: totals
                 .client
                 .map(|used| used.with_cpu_per_call(r.ended_calls())),

@@ -8,12 +8,14 @@
 mod decode;
 mod encode;
 mod json;
+mod to_json;
 
 use std::sync::Arc;
 
 pub use decode::{HessianDecoder, HessianError, decode};
 pub use encode::{HessianEncoder, encode};
 pub use json::from_json;
+pub use to_json::to_json;
 
 /// A class definition as it is encoded: its name and the names of its fields, in order.
 #[derive(Debug, PartialEq, Eq)]

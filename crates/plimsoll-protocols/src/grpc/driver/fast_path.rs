@@ -61,7 +61,7 @@ impl GrpcDriver {
     }
 }
 
-/// Returns the response at the front of `input`, if it is complete and its header blocks are known.
+/// Returns the response at the front of `input`, if it is complete and its header blocks are cached, common ones.
 #[inline(always)]
 fn find_complete_response<'a>(
     heads: &HeadReader,

@@ -12,7 +12,9 @@ use crate::grpc::message::PREFIX_LEN;
 use crate::grpc::request::{GrpcRequest, PreparedGrpcCall};
 use crate::grpc::wire_validator::AnswerValidator;
 use crate::interface::prepare_error::RequestError;
-use crate::journey::{CaptureLevel, CapturedResponse, CapturedValues, CookieJar, StepProtocol};
+use crate::journey::{
+    CaptureLevel, CapturedResponse, CapturedValues, CookieJar, StepMoment, StepProtocol,
+};
 use crate::shared::unpacking::{ContentCoding, Unpacker};
 
 /// Maximum size in bytes of a message, as received, from which values are captured.
@@ -148,6 +150,7 @@ impl StepProtocol for GrpcProtocol {
     fn select_request(
         &self,
         driver: &mut GrpcDriver,
+        _moment: StepMoment,
         values: &Arc<CapturedValues>,
         _: &CookieJar,
     ) -> Result<(), String> {

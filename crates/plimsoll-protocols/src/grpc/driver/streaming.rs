@@ -1,5 +1,5 @@
 //! Streaming calls: sends and counts their messages, and decides whether the exchange is complete.
-//! [`crate::grpc::exchange`] holds the state of each stream. Unary calls don't use this module.
+//! [`crate::grpc::stream_exchange`] holds the state of each stream. Unary calls don't use this module.
 
 use std::sync::Arc;
 

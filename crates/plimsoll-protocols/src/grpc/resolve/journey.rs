@@ -47,6 +47,9 @@ impl StepSection for GrpcSpec {
                 }
                 Ok(())
             }
+            CaptureSource::Bytes(_) => {
+                Err("answers of gRPC are read as JSON: use a JSON Pointer such as /id".to_owned())
+            }
             CaptureSource::Cookie(_) => Err("gRPC has no cookies: use metadata".to_owned()),
             CaptureSource::Path(_) | CaptureSource::Header(..) | CaptureSource::Regex(_) => Ok(()),
         }

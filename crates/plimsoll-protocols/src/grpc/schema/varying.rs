@@ -232,7 +232,7 @@ impl<'a> TemplateMessage<'a> {
         })
     }
 
-    /// Returns the JSON, with templates replaced by the values of `moment`.
+    /// Returns the JSON, with templates replaced by their values for the call that `moment` describes.
     fn fill(&self, moment: &RenderContext<'_>) -> Value {
         TemplateFiller { moment }.fill_message(&self.message, &self.tree)
     }

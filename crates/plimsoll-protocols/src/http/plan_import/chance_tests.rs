@@ -2,7 +2,7 @@
 
 use super::tests::{answered, archive, entry, get, plan, post, step};
 
-/// Returns how many values the steps of a plan take.
+/// Returns how many values the steps of a plan capture.
 fn count_captured_values(plan: &toml::Table) -> usize {
     let steps = plan["steps"].as_array().expect("steps");
     let takes = steps.iter().filter_map(|step| step.get("take")?.as_table());

@@ -49,7 +49,7 @@ pub(super) fn is_secret_value(value: &RequestValue) -> bool {
     match value.place {
         // A number is secret only under the name of a secret that people type, such as a PIN.
         ValueSyntax::JsonNumber => is_password(&value.name),
-        // The name of a segment is the segment before it, which does not show whether the value is secret.
+        // A path segment is named after the segment before it, which does not show whether the value is secret.
         ValueSyntax::Segment => is_credential(text),
         ValueSyntax::TokenSegment => is_credential(text) || is_path_token(text),
         _ => is_secret_under_name(&value.name, text),

@@ -21,7 +21,11 @@ const MAX_OPAQUE_BYTES: usize = 512;
 /// The minimum share of adjacent characters of different kinds in random text, in percent. The share is smaller in
 /// words.
 const MIN_KIND_CHANGES_PERCENT: usize = 38;
-/// The minimum length of a token after a path segment such as `reset`, in bytes.
+/// The minimum length of a run of small letters that belongs to a word, in bytes.
+const MIN_WORD_TAIL_BYTES: usize = 3;
+/// The minimum share of a name's letters that belong to such words, in percent; in random text it is about a quarter.
+const MIN_WORDS_PERCENT: usize = 80;
+/// The shortest token after a path segment such as `reset`, in bytes.
 const MIN_PATH_TOKEN_BYTES: usize = 16;
 
 /// Words in the names of values that identify something or someone.
@@ -349,6 +353,18 @@ fn is_opaque(value: &str) -> bool {
         && value.bytes().all(is_token)
         && alternates_like_random_text(value)
         && count(u8::is_ascii_digit) >= 2
+        && !is_camel_case(value)
+}
+
+/// Returns whether most letters of the value belong to words in `CamelCase`, which a name of several words is and random
+/// text hardly ever.
+fn is_camel_case(value: &str) -> bool {
+    let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
+    let runs = value.split(|c: char| !c.is_ascii_lowercase());
+    // A word's capital is outside of its run of small letters.
+    let words = runs.filter(|run| run.len() >= MIN_WORD_TAIL_BYTES);
+    let in_words: usize = words.map(|run| run.len() + 1).sum();
+    in_words * 100 >= letters * MIN_WORDS_PERCENT
 }
 
 #[cfg(test)]
@@ -438,6 +454,7 @@ mod tests {
         for value in [
             hash,
             "RecommendationsForTheWholeFamily2026",
+            "Get2Orders1Item3Page4Query5Name6Kind",
             "sk-learn",
             "6f1c3a52-0d0f-4a53-9d8e-3b1f6a0c2d11",
         ] {

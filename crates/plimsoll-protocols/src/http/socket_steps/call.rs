@@ -23,8 +23,6 @@ pub struct SocketStepCall {
     pub(super) max_message: usize,
     /// The frames to send.
     pub(super) frames: Vec<FrameContent>,
-    /// Whether frames are binary.
-    pub(super) binary: bool,
     /// The messages to await.
     pub(super) until: AwaitedMessages,
     /// Recognises a message that reports an error.
@@ -42,6 +40,8 @@ pub(super) struct FrameContent {
     pub(super) constant: Vec<u8>,
     /// The template of the payload; `None` if the payload does not vary.
     pub(super) varying: Option<VaryingBody>,
+    /// Whether it is a binary frame.
+    pub(super) is_binary: bool,
 }
 
 /// The messages that a step awaits.

@@ -1,6 +1,9 @@
 //! Recognises messages by their whole text, by a part of it, by a value in JSON, or by a regular expression.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::rows::template::{RenderContext, Template};
+use plimsoll_wire::hex;
 use regex::bytes::Regex;
 use toml::Value;
 
@@ -19,6 +22,8 @@ pub(super) enum MessageMatch {
     Json(Vec<String>, Option<Template>),
     /// The message matches a regular expression.
     Regex(Regex),
+    /// The message is these bytes, or has them at this index.
+    Bytes(Vec<u8>, Option<usize>),
 }
 
 impl PartialEq for MessageMatch {
@@ -30,6 +35,9 @@ impl PartialEq for MessageMatch {
                 (one, equal_one) == (two, equal_two)
             }
             (MessageMatch::Regex(one), MessageMatch::Regex(two)) => one.as_str() == two.as_str(),
+            (MessageMatch::Bytes(one, at_one), MessageMatch::Bytes(two, at_two)) => {
+                (one, at_one) == (two, at_two)
+            }
             _ => false,
         }
     }
@@ -74,8 +82,16 @@ impl MessageMatch {
         part: &MessagePartSpec,
         texts: &mut TemplateContext<'_>,
     ) -> Result<MessageMatch, String> {
+        let is_of_bytes = part.hex.is_some() || part.base64.is_some() || part.at.is_some();
         match (&part.json, &part.regex) {
-            (Some(path), None) => {
+            (None, None) if is_of_bytes && part.equals.is_none() => {
+                let bytes = decode_bytes(part.hex.as_deref(), part.base64.as_deref())?;
+                if bytes.is_empty() {
+                    return Err("no bytes: write at least one".to_owned());
+                }
+                Ok(MessageMatch::Bytes(bytes, part.at.map(|at| at as usize)))
+            }
+            (Some(path), None) if !is_of_bytes => {
                 let Ok(CaptureSource::Pointer(tokens)) = parse_json_source(path) else {
                     return Err(format!("`{path}` is not a JSON Pointer such as /type"));
                 };
@@ -88,12 +104,13 @@ impl MessageMatch {
                 });
                 Ok(MessageMatch::Json(tokens, wanted.transpose()?))
             }
-            (None, Some(pattern)) if part.equals.is_none() => match Regex::new(pattern) {
+            (None, Some(pattern)) if part.equals.is_none() && !is_of_bytes => match Regex::new(pattern) {
                 Ok(regex) => Ok(MessageMatch::Regex(regex)),
                 Err(e) => Err(format!("not a regular expression: {e}")),
             },
             _ => Err(
-                "write either json, which may have equals, or regex, such as { json = \"/type\", equals = \"done\" }"
+                "write one of json, which may have equals, regex, hex and base64, which may have at, such as { json = \
+                 \"/type\", equals = \"done\" }"
                     .to_owned(),
             ),
         }
@@ -104,7 +121,7 @@ impl MessageMatch {
         match self {
             MessageMatch::Whole(template) | MessageMatch::Contains(template) => Some(template),
             MessageMatch::Json(_, wanted) => wanted.as_ref(),
-            MessageMatch::Regex(_) => None,
+            MessageMatch::Regex(_) | MessageMatch::Bytes(..) => None,
         }
     }
 
@@ -132,7 +149,30 @@ impl MessageMatch {
                 value.is_some_and(|value| equals.is_none() || *value == *wanted)
             }
             MessageMatch::Regex(regex) => regex.is_match(message),
+            MessageMatch::Bytes(bytes, None) => message == bytes,
+            MessageMatch::Bytes(bytes, Some(at)) => message
+                .get(*at..)
+                .is_some_and(|rest| rest.starts_with(bytes)),
         }
+    }
+}
+
+/// Decodes bytes that are written in hexadecimal digits or in base64.
+///
+/// # Errors
+/// Returns a message if neither or both are given, or if the text can't be decoded.
+pub(super) fn decode_bytes(hex: Option<&str>, base64: Option<&str>) -> Result<Vec<u8>, String> {
+    match (hex, base64) {
+        (Some(digits), None) => {
+            let digits: String = digits.split_whitespace().collect();
+            let wrong = "hex: not hexadecimal: write two digits for each byte, such as 0a03";
+            hex::decode(&digits).ok_or_else(|| wrong.to_owned())
+        }
+        (None, Some(text)) => {
+            let decoded = STANDARD.decode(text);
+            decoded.map_err(|e| format!("base64: not base64: {e}"))
+        }
+        _ => Err("write either hex or base64".to_owned()),
     }
 }
 

@@ -40,7 +40,7 @@ impl PreparedSocketCall {
                 .map(usize::from)
                 .collect()
         };
-        let frames = step.frames.iter();
+        let frames = step.frames.iter().filter(|frame| !frame.is_binary);
         let frames = frames.filter_map(|frame| frame.varying.as_ref());
         let mut frames = frames.map(|frame| &frame.template);
         PreparedSocketCall {
@@ -49,11 +49,7 @@ impl PreparedSocketCall {
             cookie_scope: StepCookieScope::new(call, context.taken, context.security),
             taken: context.taken.to_vec(),
             in_subprotocols: needs(&mut step.subprotocols.iter()),
-            in_text: if step.binary {
-                Vec::new()
-            } else {
-                needs(&mut frames)
-            },
+            in_text: needs(&mut frames),
             call: step.clone(),
             unix_zero: ClockOrigin::default(),
         }
@@ -64,9 +60,9 @@ impl PreparedSocketCall {
         self.upgrade.trace_ids()
     }
 
-    /// Returns the opcode of the step's frames.
-    pub(super) fn opcode(&self) -> Opcode {
-        if self.call.binary {
+    /// Returns the opcode of the step's frame at `index`.
+    pub(super) fn opcode(&self, index: usize) -> Opcode {
+        if self.call.frames[index].is_binary {
             Opcode::Binary
         } else {
             Opcode::Text

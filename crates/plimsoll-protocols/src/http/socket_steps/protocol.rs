@@ -9,10 +9,12 @@ use plimsoll_model::rows::template::{TraceIds, VariationSettings};
 
 use super::call::{SocketStepCall, is_token_byte};
 use super::prepared::PreparedSocketCall;
-use super::user_socket::{SelectedStep, SocketStepDriver};
+use super::user_socket::{SelectedCall, SocketStepDriver};
 use crate::http::checks::to_printable;
 use crate::http::request::HttpRequest;
-use crate::journey::{CapturedResponse, CapturedValues, CookieJar, StepContext, StepProtocol};
+use crate::journey::{
+    CapturedResponse, CapturedValues, CookieJar, StepContext, StepMoment, StepProtocol,
+};
 
 /// A step over a WebSocket.
 #[derive(Clone)]
@@ -64,6 +66,7 @@ impl StepProtocol for SocketStepProtocol {
     fn select_request(
         &self,
         driver: &mut SocketStepDriver,
+        _moment: StepMoment,
         values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
@@ -81,7 +84,7 @@ impl StepProtocol for SocketStepProtocol {
                 "`{name}` is not UTF-8, as text frames are: write binary = true"
             ));
         }
-        driver.select_step(SelectedStep {
+        driver.select_step(SelectedCall {
             prepared: Arc::clone(step),
             taken: Arc::clone(values),
             cookies: step.cookie_scope.cookie_field(values, cookies)?,

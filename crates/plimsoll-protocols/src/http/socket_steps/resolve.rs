@@ -1,5 +1,7 @@
 //! Resolves the section of a step over a WebSocket to a call.
 
+use std::path::PathBuf;
+
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::rows::template::{self, FieldScope, FieldSource, Template, TemplatePart};
@@ -9,9 +11,9 @@ use plimsoll_model::spec::{
 };
 
 use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_token_byte};
-use super::message_match::MessageMatch;
+use super::message_match::{MessageMatch, decode_bytes};
 use super::protocol::SocketStepProtocol;
-use super::section::{MessageMatchSpec, SocketStepSpec};
+use super::section::{FrameBytesSpec, FramesSpec, MessageMatchSpec, SentFrameSpec, SocketStepSpec};
 use crate::http::call::HttpCall;
 use crate::http::journey::request_templates;
 use crate::http::payload::{TemplateContext, parse_payload};
@@ -50,6 +52,15 @@ impl CallSection for SocketStepSpec {
         let key = format!("call.{SECTION}");
         problems.add(key, "only steps of a journey are written like this");
         None
+    }
+
+    fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
+        let frames = self.frames().iter();
+        let files = frames.filter_map(|frame| match frame {
+            SentFrameSpec::Text(_) => None,
+            SentFrameSpec::Bytes(bytes) => bytes.file.clone(),
+        });
+        files.map(|path| ("send", path)).collect()
     }
 
     fn with_defaults(self, _call: &SocketStepCall) -> SocketStepSpec {
@@ -107,7 +118,6 @@ impl StepSection for SocketStepSpec {
             compressed: self.compressed.unwrap_or(false),
             max_message: max_message.0 as usize,
             frames,
-            binary: self.binary.unwrap_or(false),
             until: until?,
             error: error?,
             expect: expect?,
@@ -138,7 +148,10 @@ impl StepSection for SocketStepSpec {
                 "only the answer to the upgrade has header fields and cookies: take it in the step with the path"
                     .to_owned(),
             ),
-            CaptureSource::Pointer(_) | CaptureSource::Path(_) | CaptureSource::Regex(_)
+            CaptureSource::Pointer(_)
+            | CaptureSource::Path(_)
+            | CaptureSource::Regex(_)
+            | CaptureSource::Bytes(_)
                 if !call.awaits_message() =>
             {
                 Err(
@@ -173,13 +186,31 @@ impl StepSection for SocketStepSpec {
     }
 }
 
-/// Returns the key to name in a problem.
+/// Returns the bytes of a frame.
+///
+/// # Errors
+/// Returns a message if no key or several are given, if the text can't be decoded, or if the file can't be read.
+fn resolve_bytes(
+    typed: &FrameBytesSpec,
+    surroundings: &dyn ResolveContext,
+) -> Result<Vec<u8>, String> {
+    match (&typed.hex, &typed.base64, &typed.file) {
+        (None, None, Some(path)) => {
+            let read = surroundings.read_bytes(path);
+            read.map_err(|e| format!("can't read {}: {e}", path.display()))
+        }
+        (hex, base64, None) => decode_bytes(hex.as_deref(), base64.as_deref()),
+        _ => Err("write one of hex, base64 and file".to_owned()),
+    }
+}
+
+/// Returns the key of a problem.
 fn problem_key(name: &str) -> String {
     format!("call.{SECTION}.{name}")
 }
 
 impl SocketStepSpec {
-    /// Reports keys that apply only to other steps, and keys that are missing.
+    /// Reports keys that belong to other steps, and what is missing.
     fn check_keys(&self, problems: &mut Problems, spec: &Spec) {
         let of_upgrade = [
             ("headers", !self.headers.is_empty()),
@@ -207,6 +238,9 @@ impl SocketStepSpec {
                 problem_key(&format!("headers.{name}")),
                 "set by the WebSocket handshake itself: leave it out; write subprotocol and compressed",
             );
+        }
+        if matches!(&self.send, Some(FramesSpec::Several(frames)) if frames.is_empty()) {
+            problems.add(problem_key("send"), "empty: write a frame, or leave it out");
         }
         if self.binary.is_some() && self.send.is_none() {
             problems.add(
@@ -290,17 +324,25 @@ impl SocketStepSpec {
         problems: &mut Problems,
         texts: &mut TemplateContext<'_>,
     ) -> Vec<FrameContent> {
-        let frames = self.frames().iter().filter_map(|text| {
-            let payload = parse_payload(
-                problems,
-                &problem_key("send"),
-                text.clone().into_bytes(),
-                texts,
-            )?;
-            Some(FrameContent {
-                constant: payload.bytes,
-                varying: payload.varying,
-            })
+        let is_binary = self.binary.unwrap_or(false);
+        let frames = self.frames().iter().filter_map(|frame| match frame {
+            SentFrameSpec::Text(text) => {
+                let text = text.clone().into_bytes();
+                let payload = parse_payload(problems, &problem_key("send"), text, texts)?;
+                Some(FrameContent {
+                    constant: payload.bytes,
+                    varying: payload.varying,
+                    is_binary,
+                })
+            }
+            SentFrameSpec::Bytes(typed) => {
+                let bytes = resolve_bytes(typed, texts.surroundings);
+                Some(FrameContent {
+                    constant: problems.ok_or_report(&problem_key("send"), bytes)?,
+                    varying: None,
+                    is_binary: true,
+                })
+            }
         });
         frames.collect()
     }

@@ -1,6 +1,7 @@
 //! The keys of a step over a WebSocket, as written in a plan.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::spec::MetadataSpec;
@@ -33,10 +34,11 @@ pub struct SocketStepSpec {
     /// 16MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_message: Option<ByteSize>,
-    /// The frame to send, or a list of frames, which may contain fields.
+    /// The frame to send, or a list of frames: texts which may contain fields, or bytes as `{ hex = "0a03" }`, `{ base64 = "CgM=" }`
+    /// or `{ file = "frame.bin" }`, which are sent as binary frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send: Option<FramesSpec>,
-    /// Send binary frames. Default: text.
+    /// Send texts, too, as binary frames. Default: as text frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub binary: Option<bool>,
     /// The message to await, or how many messages. Default: 1 for a step that sends, and for one that neither opens nor
@@ -66,7 +68,7 @@ impl SocketStepSpec {
     }
 
     /// Returns the frames to send.
-    pub(super) fn frames(&self) -> &[String] {
+    pub(super) fn frames(&self) -> &[SentFrameSpec] {
         match &self.send {
             None => &[],
             Some(FramesSpec::One(frame)) => std::slice::from_ref(frame),
@@ -77,12 +79,43 @@ impl SocketStepSpec {
 
 /// The frames to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected a text, or a list of texts")]
+#[serde(
+    untagged,
+    expecting = "expected a text, bytes such as { hex = \"0a03\" } (base64, file), or a list of these"
+)]
 pub enum FramesSpec {
+    /// Several frames. This variant is tried first, since a list can also be read as the fields of a table.
+    Several(Vec<SentFrameSpec>),
     /// A single frame.
-    One(String),
-    /// Several frames.
-    Several(Vec<String>),
+    One(SentFrameSpec),
+}
+
+/// A frame to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a text, or bytes such as { hex = \"0a03\" } (base64, file)"
+)]
+pub enum SentFrameSpec {
+    /// A text with fields.
+    Text(String),
+    /// Bytes.
+    Bytes(FrameBytesSpec),
+}
+
+/// The bytes of a binary frame; exactly one key is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FrameBytesSpec {
+    /// Hexadecimal digits; blanks between them are ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hex: Option<String>,
+    /// Base64 (RFC 4648, 4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+    /// A file with the bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
 }
 
 /// How a message is recognised.
@@ -115,4 +148,13 @@ pub struct MessagePartSpec {
     /// A regular expression that the message must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
+    /// The bytes of the message in hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hex: Option<String>,
+    /// The bytes of the message in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+    /// Where in the message the bytes of `hex` or `base64` are, from 0. Default: they are the whole message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<u32>,
 }

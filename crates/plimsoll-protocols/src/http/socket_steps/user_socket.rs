@@ -25,7 +25,7 @@ use crate::shared::xorshift::Xorshift;
 
 /// A step with the values of one user.
 #[derive(Clone)]
-pub(super) struct SelectedStep {
+pub(super) struct SelectedCall {
     pub(super) prepared: Arc<PreparedSocketCall>,
     pub(super) taken: Arc<CapturedValues>,
     /// The value of the upgrade's `cookie` field. If it is empty, the field is not sent.
@@ -76,7 +76,7 @@ type UpgradeHeader = (Box<[u8]>, Box<[u8]>);
 /// The driver of one socket; see the module's documentation.
 pub(super) struct SocketStepDriver {
     state: SocketState,
-    selected: Option<SelectedStep>,
+    selected: Option<SelectedCall>,
     call: Option<StepInFlight>,
     waiting: VecDeque<WaitingMessage>,
     waiting_bytes: usize,
@@ -115,7 +115,7 @@ impl SocketStepDriver {
     }
 
     /// Sets the step that the next call makes.
-    pub(super) fn select_step(&mut self, step: SelectedStep) {
+    pub(super) fn select_step(&mut self, step: SelectedCall) {
         self.selected = Some(step);
     }
 
@@ -140,7 +140,7 @@ impl SocketStepDriver {
         for index in 0..prepared.call.frames.len() {
             let payload = prepared.render_frame(index, &moment, &mut self.scratch);
             call.sent = call.sent.saturating_add(payload.len() as u32);
-            append_masked_frame(out, prepared.opcode(), self.random.mask(), payload);
+            append_masked_frame(out, prepared.opcode(index), self.random.mask(), payload);
         }
     }
 

@@ -27,6 +27,7 @@ fn call(frame: &[u8]) -> PluginCall {
         in_flight: None,
         heartbeat: None,
         max_frame: DEFAULT_MAX_FRAME_BYTES,
+        varying: None,
     }
 }
 

@@ -117,7 +117,7 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
     }
 }
 
-/// Certificates of each connected cluster, by the cluster's [`NodeCertificates::number`].
+/// Certificates of each connected cluster, by the cluster's [`NodeCertificates::cluster_number`].
 static CLUSTER_CERTIFICATES: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>>>> =
     LazyLock::new(Mutex::default);
 

@@ -38,7 +38,7 @@ pub(crate) struct RunOffer {
 }
 
 impl RedisBus {
-    /// Subscribes to the offers of [`RedisBus::offer`].
+    /// Subscribes to the offers of [`RedisBus::offer_run`].
     ///
     /// # Errors
     /// When the bus can't be reached.

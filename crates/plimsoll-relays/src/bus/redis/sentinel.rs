@@ -1,5 +1,5 @@
 //! Asks Sentinels for the address of the master. The `redis` crate could do this, but it buffers whatever a Sentinel
-//! sends. Connections made by [`open`] limit the size of replies.
+//! sends. Connections made by [`open_connection`] limit the size of replies.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -38,7 +38,7 @@ fn list_protocols(is_so: impl Fn(&RelayMode<RelayCodec>) -> bool) -> String {
     }
 }
 
-fn requires_plugin_file(mode: &RelayMode<RelayCodec>) -> bool {
+fn requires_codec_file(mode: &RelayMode<RelayCodec>) -> bool {
     matches!(mode, RelayMode::Frames { has_file: true, .. })
 }
 
@@ -162,8 +162,8 @@ impl RouteConfig {
             ),
             (
                 &of_file,
-                list_protocols(requires_plugin_file),
-                requires_plugin_file(carriage),
+                list_protocols(requires_codec_file),
+                requires_codec_file(carriage),
             ),
         ] {
             if let Some((key, _)) = keys.iter().find(|(_, given)| *given && !is_one) {
@@ -193,7 +193,7 @@ impl RouteConfig {
             return invalid_key(name, problem);
         }
         ensure(self.max_streams() > 0, "max_streams", at_least_1)?;
-        self.check_plugin_file()?;
+        self.check_codec_file()?;
         let fits = (1..=1024).contains(&self.connections());
         ensure(fits, "connections", "out of range: use 1 to 1024")?;
         let fits = (1..1 << 20).contains(&self.max_in_flight());
@@ -213,12 +213,12 @@ impl RouteConfig {
         )
     }
 
-    fn check_plugin_file(&self) -> CheckResult {
+    fn check_codec_file(&self) -> CheckResult {
         let RelayProtocol {
             name,
             mode: carriage,
         } = self.protocol;
-        match (requires_plugin_file(carriage), &self.file) {
+        match (requires_codec_file(carriage), &self.file) {
             (true, None) => invalid_key(
                 name,
                 format!(
@@ -227,7 +227,7 @@ impl RouteConfig {
                 ),
             ),
             (false, Some(_)) => {
-                let those = list_protocols(requires_plugin_file);
+                let those = list_protocols(requires_codec_file);
                 invalid_key(
                     those.trim_matches('"'),
                     format!("only for protocol = {those}"),

@@ -57,7 +57,7 @@ pub(crate) struct Exchange {
     pub(crate) endpoint: Option<usize>,
     /// The status of the ended call, if known.
     pub(crate) status: Option<String>,
-    /// The status as a number: see [`HeaderFields::code`].
+    /// The status as a number: see [`HeaderFields::status_number`].
     pub(crate) code: Option<u32>,
     /// The sidecar answered the call itself.
     pub(crate) by_sidecar: bool,

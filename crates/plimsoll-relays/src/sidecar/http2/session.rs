@@ -1,6 +1,6 @@
 //! One side of an HTTP/2 connection, towards a client or an upstream.
 //!
-//! Frames are returned one by one as [`SessionEvent`]s with the key of the call that their stream belongs
+//! Frames are returned one by one as [`Http2SessionEvent`]s with the key of the call that their stream belongs
 //! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SETTINGS,
 //! PING, frames on closed streams, and streams that violate a rule.
 

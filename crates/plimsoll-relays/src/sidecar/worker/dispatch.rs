@@ -181,7 +181,8 @@ impl Worker {
         if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.remove_stream(up.stream, key);
         }
-        // This call may have caused the upstream's error, so it is only sent again if its client is isolated.
+        // This call may have caused the upstream's error, so it is only sent again if its client's calls are isolated
+        // on an upstream connection of their own.
         let may_go = code == ErrorCode::NO_ERROR || self.is_isolated(client, now);
         if may_go && self.try_resend(key, now) {
             return;
@@ -275,7 +276,8 @@ impl Worker {
         }
     }
 
-    /// Handles the first data of a waiting call, which gives the call precedence over calls of header fields alone.
+    /// Handles the first data of a waiting call, which gives the call precedence over calls that have sent only header
+    /// fields.
     pub(super) fn promote_waiting_call(&mut self, token: u64, key: u64, now: Time) {
         if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.headers_only.retain(|other| *other != key);

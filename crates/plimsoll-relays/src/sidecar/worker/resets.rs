@@ -47,7 +47,7 @@ impl PendingResets {
     }
 
     /// Restarts the count of resets if the upstream sent something, at `at`, after the last reset, or if
-    /// [`MAX_SILENCE`] has passed since then.
+    /// [`MAX_UPSTREAM_SILENCE`] has passed since then.
     pub(super) fn on_upstream_activity(&mut self, at: Time, now: Time) {
         if at > self.last_sent || now >= self.last_sent + MAX_UPSTREAM_SILENCE {
             self.sent = 0;

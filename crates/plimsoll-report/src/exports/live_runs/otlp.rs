@@ -9,7 +9,7 @@ use crate::exports::otlp::{
 };
 
 use super::{
-    CALL_TIMES, COUNTERS, GAUGES, RunningTotals, cpu_seconds, protocol_counts, protocol_times,
+    CALL_TIMES, COUNTERS, RunningTotals, cpu_seconds, gauges, protocol_counts, protocol_times,
     recorded_values, sum_s,
 };
 
@@ -178,7 +178,7 @@ impl MetricsRequest {
                 .map(|o| whole(o, None, o.calls.measures.counter(count)));
             metrics.push(sum(count.key(), "1", points.collect()));
         }
-        for (name, _, of) in GAUGES {
+        for (name, _, of) in gauges(runs.clone()) {
             let data_points = runs.clone().map(|o| whole(o, None, of(o))).collect();
             metrics.push(OtlpMetric {
                 gauge: Some(Gauge { data_points }),

@@ -7,7 +7,7 @@ use plimsoll_model::objective::{ObjectiveInputs, RunValidity};
 use plimsoll_model::plan::{Metric, Objective, Plan};
 use plimsoll_model::records::record::OutcomeCounts;
 use plimsoll_model::runs::run::{Run, RunError, RunState};
-use plimsoll_model::search::{BacklogGrowth, TrialVerdict};
+use plimsoll_model::search::{BacklogGrowth, SearchRecord, SearchVariable, TrialVerdict};
 use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
@@ -50,11 +50,11 @@ pub(super) fn backlog_growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGro
     Ok(BacklogGrowth::from_intervals(&intervals, length(true), end))
 }
 
-/// Returns the verdict on a trial. If the plan has no objective on errors, up to `implied_errors_share` of the calls
-/// may fail. `growing` is the growth of the backlog; `None` if the backlog did not clearly grow.
+/// Returns the verdict on a trial of `search`. If the plan has no objective on errors, up to its `implied_errors_share`
+/// of the calls may fail. `growing` is the growth of the backlog; `None` if the backlog did not clearly grow.
 pub(super) fn judge(
     plan: &Plan,
-    implied_errors_share: Option<f64>,
+    search: &SearchRecord,
     growing: Option<BacklogGrowth>,
     run: &Run,
 ) -> TrialVerdict {
@@ -68,7 +68,7 @@ pub(super) fn judge(
         Some(_) => RunValidity::OtherLoad,
         None => RunValidity::Sound,
     };
-    let implied = implied_errors_share.map(|share| Objective {
+    let implied = search.implied_errors_share.map(|share| Objective {
         metric: Metric::Errors,
         stage: None,
         step: None,
@@ -94,6 +94,15 @@ pub(super) fn judge(
             },
         };
     }
+    // The number of calls of so many users is not known beforehand, so a longer trial follows.
+    let unsupported = unmet(NotSupported).map(|j| j.objective.clone());
+    let unsupported: Vec<String> = unsupported.collect();
+    if search.goal.variable == SearchVariable::Users && missed.is_empty() && !unsupported.is_empty()
+    {
+        return TrialVerdict::TooFewCalls {
+            objectives: unsupported,
+        };
+    }
     // The number of calls of a journey's step depends on the branches that users take, so a higher rate may not give
     // enough calls either.
     let mut objectives = promised.iter().zip(&judged);
@@ -107,7 +116,7 @@ pub(super) fn judge(
     }
     // A rate that meets the objectives gives enough calls for every percentile, so an objective that can't be judged
     // for lack of calls counts as missed.
-    missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
+    missed.extend(unsupported);
     if missed.is_empty() {
         // If the generator is late, it causes a backlog itself; the growth of the backlog then says nothing about the
         // target.

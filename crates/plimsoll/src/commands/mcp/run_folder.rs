@@ -12,10 +12,10 @@ use crate::load::documents::ReportContents;
 use crate::load::execution;
 use crate::load::run_folders;
 
-/// Width of texts, columns: large enough that lines are not wrapped, because clients wrap them.
+/// Width of text output, in columns. It is so large that lines are not wrapped, because clients wrap them.
 const TEXT_WIDTH: usize = 10_000;
 
-/// Width of tables, columns.
+/// Width of tables, in characters.
 const TABLE_WIDTH: usize = 100;
 
 /// Number of runs to list if the client does not set one.
@@ -213,7 +213,8 @@ fn shorten_run(run: &Value) -> Value {
     Value::Object(short)
 }
 
-/// Removes the individual trials of a search and slices of a ladder, which the tool `read_run` returns.
+/// Removes the individual trials of a search and the individual slices of a ladder's rungs. The tool `read_run` still
+/// returns them.
 fn shorten_record(mut record: Value) -> Value {
     if let Some(record) = record.as_object_mut() {
         record.remove("trials");

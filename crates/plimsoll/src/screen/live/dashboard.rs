@@ -10,7 +10,7 @@ use plimsoll_model::objective::{self, LiveObjectiveInputs, ObjectiveResult, RunV
 use plimsoll_model::plan::Objective;
 use plimsoll_model::records::record::{StageRecord, TimeHistogram};
 use plimsoll_model::runs::run::health::MIN_COMPLETE_INTERVAL;
-use plimsoll_model::runs::run::{IntervalRecord, ResourceUsage, TimesSummary};
+use plimsoll_model::runs::run::{IntervalRecord, ResourceUsage, TimesSummary, UserLevels};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Plan};
 
@@ -37,6 +37,8 @@ pub(super) struct PeriodStats {
     pub(super) record: StageRecord,
     /// Times by kind, the most important first.
     pub(super) times: Vec<(&'static str, TimeStats)>,
+    /// Users at the end of the period; `None` where calls have no users.
+    pub(super) users: Option<UserLevels>,
 }
 
 impl PeriodStats {
@@ -45,6 +47,7 @@ impl PeriodStats {
             seconds,
             times: times(&record),
             record,
+            users: None,
         }
     }
 
@@ -241,6 +244,7 @@ impl Dashboard {
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
+        self.last.users = interval.users;
         let end = |r: &ResourceUsage| EndpointUsage::from_usage(r, seconds, ended);
         self.client = interval.client.as_ref().map(end);
         self.server = interval.server.as_ref().map(end).or(self.server);

@@ -217,6 +217,10 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
         level("waiting", board.backlog),
         level("connections", board.connections),
     ];
+    if let Some(users) = &last.users {
+        entries.push(level("users", users.in_flight));
+        entries.push(level("users waiting", users.waiting));
+    }
     let besides = last.other_counts();
     for (name, total) in all.other_counts() {
         let now = besides.iter().find(|(known, _)| *known == name);

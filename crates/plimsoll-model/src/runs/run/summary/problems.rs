@@ -68,7 +68,7 @@ pub(super) fn collect_problems(
     if let Some(share) = header.full_share {
         problems.extend(HealthProblem::wrong_handshake_mix(share, of_both));
     } else if header.cold && header.resume && full > 0 {
-        problems.push(HealthProblem::sessions_not_resumed(
+        problems.push(HealthProblem::connections_not_resumed(
             full,
             judged.connections_first,
             judged.connections_resumed,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::ResourcesSummary;
+use super::users::UserTotals;
 use crate::records::record::{FailureDetail, StageRecord, add_detail};
 use crate::runs::run::RunHeader;
 use crate::runs::run::delivery::mean_unnoticed_calls;
@@ -77,6 +78,7 @@ pub(super) struct StageTotals {
     /// Time from the stage's start to the end of its last call, at least `window`; set together with `window`.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,
+    pub(super) users: UserTotals,
     /// Lower bound of the number of calls that were due but not yet noticed by the generator at one time.
     pub(super) unnoticed: f64,
     pub(super) client: Option<ResourcesSummary>,
@@ -116,6 +118,7 @@ impl StageTotals {
         self.lasted = self.lasted.max(self.window + other.lasted);
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
+        self.users.merge(&other.users);
         self.unnoticed = self.unnoticed.max(other.unnoticed);
         add_resources(&mut self.client, other.client);
         add_resources(&mut self.server, other.server);
@@ -221,6 +224,9 @@ impl RunTotals {
             .add(|stage| header.is_warmup(stage), interval);
         let ends: Vec<Option<Duration>> = header.stage_ends().collect();
         self.add_stages_without_calls(header, &ends, interval);
+        for (stage, totals) in &mut self.stages {
+            totals.users.add(header, *stage, interval);
+        }
         self.count_calls_in_windows(&ends, interval);
     }
 

@@ -7,14 +7,14 @@ use plimsoll_wire::websocket::{
     DeflateParameters, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketReader, client_key,
 };
 
-use super::{SelectedStep, SocketState, SocketStepDriver};
+use super::{SelectedCall, SocketState, SocketStepDriver};
 use crate::shared::xorshift::Xorshift;
 
 impl SocketStepDriver {
     /// Appends the upgrade request of a step.
     pub(super) fn write_upgrade(
         &mut self,
-        step: &SelectedStep,
+        step: &SelectedCall,
         number: u64,
         now: Time,
         out: &mut Vec<u8>,

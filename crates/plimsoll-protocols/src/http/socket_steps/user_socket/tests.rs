@@ -10,7 +10,14 @@ use super::super::protocol::SocketStepProtocol;
 use super::*;
 use crate::http::HttpCall;
 use crate::http::request::HttpRequest;
-use crate::journey::{CaptureLevel, ConnectionSecurity, CookieJar, StepContext, StepProtocol};
+use crate::journey::{
+    CaptureLevel, ConnectionSecurity, CookieJar, StepContext, StepMoment, StepProtocol,
+};
+
+const MOMENT: StepMoment = StepMoment {
+    number: 0,
+    now: Time::ZERO,
+};
 
 fn call(until: AwaitedMessages) -> SocketStepCall {
     SocketStepCall {
@@ -20,7 +27,6 @@ fn call(until: AwaitedMessages) -> SocketStepCall {
         compressed: false,
         max_message: 1 << 20,
         frames: Vec::new(),
-        binary: false,
         until,
         error: None,
         expect: None,
@@ -53,7 +59,8 @@ fn step(step: &SocketStepCall) -> SocketStepProtocol {
 /// Starts a step at a time, and returns what it reports before anything else arrives.
 fn start(driver: &mut SocketStepDriver, made: &SocketStepCall, now: Time) -> Vec<Event> {
     let (mut out, mut events) = (Vec::new(), Vec::new());
-    let selected = step(made).select_request(driver, &Arc::default(), &CookieJar::default());
+    let selected =
+        step(made).select_request(driver, MOMENT, &Arc::default(), &CookieJar::default());
     assert_eq!((selected, driver.capacity()), (Ok(()), 1));
     driver.start(CallId(0), 7, now, &mut out);
     driver.on_timer(now, &mut out, &mut events);
@@ -68,7 +75,7 @@ fn opened() -> SocketStepDriver {
         ..call(AwaitedMessages::Count(0))
     };
     let selected =
-        step(&opening).select_request(&mut driver, &Arc::default(), &CookieJar::default());
+        step(&opening).select_request(&mut driver, MOMENT, &Arc::default(), &CookieJar::default());
     assert_eq!(selected, Ok(()));
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 7, Time(1), &mut out);
@@ -148,7 +155,8 @@ fn message_right_after_start_keeps_its_place() {
     let mut driver = opened();
     receive(&mut driver, Opcode::Text, b"1", Time(5));
     let two = call(AwaitedMessages::Count(2));
-    let selected = step(&two).select_request(&mut driver, &Arc::default(), &CookieJar::default());
+    let selected =
+        step(&two).select_request(&mut driver, MOMENT, &Arc::default(), &CookieJar::default());
     assert_eq!(selected, Ok(()));
     driver.start(CallId(0), 7, Time(6), &mut Vec::new());
     let (events, _) = receive(&mut driver, Opcode::Text, b"2", Time(6));
@@ -175,6 +183,7 @@ fn closed_socket_gives_its_messages_then_fails() {
         frames: vec![super::super::call::FrameContent {
             constant: b"hi".to_vec(),
             varying: None,
+            is_binary: false,
         }],
         ..until("last")
     };

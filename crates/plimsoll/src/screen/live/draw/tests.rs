@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::records::record::StageRecord;
-use plimsoll_model::runs::run::{IntervalRecord, ResourceUsage};
+use plimsoll_model::runs::run::{IntervalRecord, ResourceUsage, UserLevels};
 use plimsoll_model::{Outcome, Plan, spec};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -104,6 +104,26 @@ fn running_view_matches_golden() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
     let text = frame(&running(TIMED_LOAD, 20), &noted, 80, 30);
     assert_data_eq!(text, file!["../golden/run.txt"]);
+}
+
+#[test]
+fn users_are_shown_beside_calls() {
+    let mut board = running(TIMED_LOAD, 0);
+    let users = UserLevels {
+        in_flight: 1_234,
+        waiting: 7,
+        ..UserLevels::default()
+    };
+    let last = IntervalRecord {
+        users: Some(users),
+        ..interval(8, 1, 0)
+    };
+    board.add_interval(&last, Duration::ZERO);
+    let text = frame(&board, &[], 80, 30);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    assert!(text.contains("users 1,234"), "{text}");
+    assert!(text.contains("users waiting 7"), "{text}");
 }
 
 #[test]
