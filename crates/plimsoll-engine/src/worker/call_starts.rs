@@ -31,7 +31,9 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 const MAX_CONNECTIONS_IN_CPU_CACHE: usize = 256;
 
 /// Minimum wait that reduces the timeout that is sent with a call.
-pub(crate) const MIN_TIMEOUT_REDUCTION: Duration = Duration::from_millis(1);
+pub(crate) const MIN_TIMEOUT_REDUCTION: Duration = Duration::from_nanos(MIN_TIMEOUT_REDUCTION_NS);
+/// [`MIN_TIMEOUT_REDUCTION`] in nanoseconds.
+const MIN_TIMEOUT_REDUCTION_NS: u64 = 1_000_000;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Queues a call that cannot be sent yet.
@@ -163,7 +165,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let id = self.client.calls.insert(call);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
         let (driver, out) = (&mut connection.data.driver, &mut connection.out);
-        if now.duration_since(due) > MIN_TIMEOUT_REDUCTION {
+        if now.since(due) > MIN_TIMEOUT_REDUCTION_NS {
             driver.start_delayed(id, number, now.duration_since(due), now, out);
         } else {
             driver.start(id, number, now, out);

@@ -216,7 +216,7 @@ fn random_arrivals_say_when_their_count_cuts_them_off() {
 }
 
 #[test]
-fn gamma_gaps_have_mean_and_variance_of_their_shape() {
+fn gamma_gaps_have_mean_and_variance() {
     for shape in [0.25, 1.0, 4.0] {
         let stages = vec![stage(false, 100_000, 1000.0, 1000.0)];
         let arrivals = all(&Schedule::new(

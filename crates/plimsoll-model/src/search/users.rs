@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_the_range_are_lines_of_their_own() {
+    fn range_ends_are_separate_lines() {
         let (found, _) = search(&goal(1.0, 50.0), 100.0, &mut |_| true);
         assert_eq!((found.line_per_s, found.confirmed), (Some(50.0), true));
         assert_eq!(found.limit, LimitingFactor::MostRate);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_belong_to_all_steps_of_their_loop() {
+    fn all_loop_steps_repeat() {
         let steps = steps(&[
             "",
             "loop = { name = \"a\", repeat = 3 }",

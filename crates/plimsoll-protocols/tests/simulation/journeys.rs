@@ -218,7 +218,7 @@ impl WorkerControl for UserLog {
 
 /// By Little's law, the time of all users together is the sum of their journeys' times.
 #[test]
-fn users_in_flight_add_up_to_journey_times() {
+fn users_in_flight_match_journey_times() {
     for seed in 0..100 {
         let steps = STEPS.replace("RULE", "retry").replace("ATTEMPTS", "");
         let load = "[load]\nrate = \"40/s\"\narrivals = \"poisson\"\ncalls = 100\n";

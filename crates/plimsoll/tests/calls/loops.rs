@@ -28,7 +28,7 @@ fn counts(run: &Value) -> Vec<(&str, u64, u64)> {
 }
 
 #[test]
-fn values_of_an_iteration_serve_the_next_one() {
+fn iteration_values_serve_next_iteration() {
     let place = Place::new();
     let steps = r#"
 [[steps]]

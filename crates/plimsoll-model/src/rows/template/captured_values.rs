@@ -76,7 +76,7 @@ mod tests {
     use crate::rows::template::{FieldScope, RowOrder, Template, VariationSettings};
 
     #[test]
-    fn captured_values_are_rendered_and_encoded_in_urls() {
+    fn captured_values_are_encoded_in_urls() {
         let names = ["token".to_owned(), "next page".to_owned()];
         let scope = FieldScope {
             rows: None,

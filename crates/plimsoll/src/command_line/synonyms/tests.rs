@@ -142,7 +142,7 @@ fn unknown_flags_are_explained_by_meaning() {
 }
 
 #[test]
-fn flags_of_one_tool_are_answered_by_whole_lines() {
+fn tool_flags_are_answered_by_whole_lines() {
     plimsoll_protocols::registry::register_protocols();
     let text = said("plimsoll http -t2 -c20 -d1s http://a.test/");
     let text: Vec<&str> = text.split_whitespace().collect();
