@@ -22,11 +22,11 @@ import side_by_side as bench
 USERS = 10
 STEPS = 4
 JOURNEYS = {"plimsoll": 40_000, "k6": 2_000, "locust": 1_500}
-# Least steps per CPU-second of Plimsoll, in multiples of the other's; no goal for Locust.
+# Minimum steps per CPU-second of Plimsoll, as a multiple of the other tool's; there is no goal for Locust.
 RATIO_GOALS = {"k6": 50}
-# Most CPU of a step with a value, in multiples of a plain call's.
+# Maximum CPU of a step with a value, as a multiple of a plain call's.
 COST_GOAL = 2.5
-# Most bytes of a user who waits.
+# Maximum memory of a waiting user, in bytes.
 MEMORY_GOAL = 2_000
 WAITING_USERS = 100_000
 

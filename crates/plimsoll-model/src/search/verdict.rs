@@ -11,7 +11,7 @@ pub enum TrialVerdict {
     Met,
     /// One or more objectives were missed.
     Missed {
-        /// The missed objectives, as typed.
+        /// The missed objectives, as the user wrote them.
         objectives: Vec<String>,
         /// Whether the reason is that too many calls ended with an error of the target or the connection, although the
         /// objectives were met.
@@ -23,7 +23,7 @@ pub enum TrialVerdict {
     /// No objective was missed, but some could not be judged by so few calls. Only trials of a number of users end so,
     /// because their number of calls is not known beforehand.
     TooFewCalls {
-        /// The objectives that need more calls, as typed.
+        /// The objectives that need more calls, as the user wrote them.
         objectives: Vec<String>,
     },
     /// The generator rather than the target was the limit, so the trial says nothing about the target.
