@@ -29,6 +29,7 @@ pub(crate) mod connecting;
 pub(crate) mod connection;
 pub(crate) mod due_calls;
 mod intervals;
+pub(crate) mod tick_sleep;
 pub(crate) mod timers;
 mod worker_control;
 mod worker_share;
@@ -40,6 +41,7 @@ use connection::Connection;
 use due_calls::{CallSource, LoadPhase};
 pub use intervals::INTERVAL_NS;
 use intervals::IntervalClock;
+use tick_sleep::TickSleep;
 pub use worker_control::{StopUrgency, WorkerControl, WorkerInterval};
 pub use worker_share::WorkerShare;
 
@@ -75,6 +77,8 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     pub(crate) pauses: PauseTracker,
     /// Whether a lower bound of each call's response time is recorded as well.
     pub(crate) records_lower_bounds: bool,
+    /// With ticks and the kernel's receive times: sleeps from tick to tick. `None` if answers are read on arrival.
+    pub(crate) tick_sleep: Option<TickSleep>,
     /// Time of the previous poll of the sockets: everything that this iteration finds has arrived since then.
     pub(crate) last_poll: Time,
     /// The time at which the wait of the current iteration ended.
@@ -132,6 +136,7 @@ where
             intervals: IntervalClock::starting_at(Time::NEVER),
             pauses: PauseTracker::new(),
             records_lower_bounds: stamps,
+            tick_sleep: (stamps && !share.load.tick.is_zero()).then(TickSleep::default),
             last_poll: Time::ZERO,
             awoke_at: Time::ZERO,
             start: Time::NEVER,
@@ -229,6 +234,9 @@ where
         let before = self.network.now();
         self.pauses.slow_sends.end(before);
         let wake = self.next_wake(at_latest, before);
+        if wake.precise && self.may_sleep_until(wake.at, before) {
+            self.network.sleep_until(wake.at);
+        }
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         let found = ready.len();

@@ -329,8 +329,11 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         _lane: u32,
         _now: Time,
     ) -> ConnectDecision {
+        // Calls that were due before the load ended may still wait for a connection.
+        let awaited = !self.interrupted
+            && (self.call_source.backlog_length() > 0 || !self.client.retries.is_empty());
         match self.phase {
-            LoadPhase::Draining => ConnectDecision::Drop,
+            LoadPhase::Draining if !awaited => ConnectDecision::Drop,
             _ => ConnectDecision::Start,
         }
     }

@@ -112,6 +112,10 @@ pub trait Network {
         None
     }
 
+    /// Sleeps until `at` without looking at the sockets; a signal may end the sleep earlier. A network without receive
+    /// times need not sleep.
+    fn sleep_until(&mut self, _at: Time) {}
+
     /// Sets the socket's low-water mark: the socket becomes readable only when this many bytes (1: any) have arrived,
     /// or at end of stream. This is a hint: a network may report readiness earlier.
     fn set_low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}

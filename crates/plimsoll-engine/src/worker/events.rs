@@ -71,6 +71,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.client.last_answer = now;
     }
 
+    /// Returns the time of the answers that were read until `now`. If the loop sleeps between ticks, it reads them late on
+    /// purpose, and their time is that at which their last bytes reached this host.
+    #[inline]
+    pub(super) fn answer_time(&mut self, now: Time) -> Time {
+        let Some(sleep) = &mut self.tick_sleep else {
+            return now;
+        };
+        let answers = self.client.events.iter().filter_map(Event::ended_call);
+        sleep.record_read(answers.count(), now);
+        let stamp = self.network.last_receive_time();
+        stamp.map_or(now, |stamp| stamp.min(now))
+    }
+
     /// Determines the earliest time at which the answers of `events` can have reached this host.
     fn determine_answer_arrival_time(&mut self, events: &[Event]) {
         let mut ends = events.iter().filter_map(Event::ended_call);

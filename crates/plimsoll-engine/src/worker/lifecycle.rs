@@ -102,7 +102,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let role = connection.data.role;
-        self.process_events(role, now);
+        let read_at = self.answer_time(now);
+        self.process_events(role, read_at);
         match received {
             Ok(ReadProgress::Drained) => {
                 self.schedule_low_water_check(index, now);

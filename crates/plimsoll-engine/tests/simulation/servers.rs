@@ -439,3 +439,38 @@ impl SimulatedServer for ResettingServer {
         self.then.on_timer(peer, tag, now, actions);
     }
 }
+
+/// Counts how often its client reads: reads without an answer in between belong together.
+pub(crate) struct ReadGroupCounter {
+    pub(crate) server: QueueServer,
+    pub(crate) groups: u32,
+    pub(crate) was_read: bool,
+}
+
+impl SimulatedServer for ReadGroupCounter {
+    fn on_open(&mut self, peer: SimulatedPeerId, now: Time, actions: &mut Vec<ServerAction>) {
+        self.server.on_open(peer, now, actions);
+    }
+    fn on_receive(
+        &mut self,
+        peer: SimulatedPeerId,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        self.server.on_receive(peer, bytes, now, actions);
+    }
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeerId,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        self.was_read = false;
+        self.server.on_timer(peer, tag, now, actions);
+    }
+    fn on_client_read(&mut self, _peer: SimulatedPeerId, _bytes: usize) {
+        self.groups += u32::from(!std::mem::replace(&mut self.was_read, true));
+    }
+}

@@ -46,8 +46,14 @@ impl Problems {
         self.check_lifetimes(spec, reuse);
         let resolve_interval = typed_or(load.resolve_interval, defaults.resolve_interval);
         let precision = self.resolve_rate_precision(load);
-        let spin = typed_or(load.spin, defaults.spin);
         let tick = self.resolve_tick(spec);
+        // Calls that wait for a tick need no timer that is accurate to a microsecond.
+        let default_spin = if tick.is_zero() {
+            defaults.spin
+        } else {
+            Duration::ZERO
+        };
+        let spin = typed_or(load.spin, default_spin);
         let read_buffer = load
             .read_buffer
             .map_or(defaults.read_buffer as u64, |size| size.0);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_model::plan::Target;
 use rustix::net::{self, RecvFlags, SendFlags};
+use rustix::time::Timespec;
 
 use super::receive_timestamps::{self, ReceiveTimestamps};
 use super::resolver::Resolver;
@@ -204,6 +205,15 @@ impl Network for OsNetwork {
     #[inline]
     fn last_receive_time(&self) -> Option<Time> {
         self.stamps.as_ref()?.last_receive_time
+    }
+
+    fn sleep_until(&mut self, at: Time) {
+        let left = Duration::from_nanos(at.since(self.clock.now()));
+        let Ok(left) = Timespec::try_from(left) else {
+            return;
+        };
+        // A signal ends the sleep, and the wait that follows sleeps for the rest.
+        let _ = rustix::thread::nanosleep(&left);
     }
 
     fn set_low_water(&mut self, socket: &mut TcpStream, bytes: usize) {

@@ -481,6 +481,10 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         self.arrived
     }
 
+    fn sleep_until(&mut self, at: Time) {
+        self.now = self.now.max(at);
+    }
+
     fn set_low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
