@@ -5,6 +5,7 @@ use rustls::{
     AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved,
 };
 
+use super::CLIENT_CERT_MISSING_MESSAGE;
 use super::certificate_expiry::describe_tls_error;
 use super::record::RecordError;
 use super::trust::CertificateObservations;
@@ -46,6 +47,18 @@ pub(super) fn classify_and_explain(
     shown: PresentedIdentity,
     observations: &CertificateObservations,
 ) -> (Outcome, String) {
+    // Servers with OpenSSL answer a missing certificate of a TLS 1.2 client with this alert.
+    let is_failure_alert =
+        *error == rustls::Error::AlertReceived(AlertDescription::HandshakeFailure);
+    if is_failure_alert
+        && shown == PresentedIdentity::Nothing
+        && observations.was_certificate_requested()
+    {
+        return (
+            Outcome::TlsClientCertificateRequired,
+            CLIENT_CERT_MISSING_MESSAGE.to_owned(),
+        );
+    }
     let (outcome, text) = classify(error, shown);
     match observations.explanation_for(error) {
         Some(why) => (outcome, format!("{text}: {why}")),

@@ -129,3 +129,42 @@ fn unsupported_server_certificates_are_explained() {
         }
     }
 }
+
+#[test]
+fn missing_client_certificate_is_named_over_every_version() {
+    let place = Place::new();
+    issue_certificate(&place, "server", EC, "", "");
+    for version in ["-tls1_2", "-tls1_3"] {
+        let server = Server::start(
+            openssl(
+                &place,
+                &[
+                    "s_server",
+                    "-accept",
+                    "127.0.0.1:0",
+                    "-www",
+                    version,
+                    "-cert",
+                    "server.crt",
+                    "-key",
+                    "server.key",
+                    "-Verify",
+                    "2",
+                    "-CAfile",
+                    "ca.crt",
+                ],
+            )
+            .stderr(Stdio::null()),
+        );
+        let url = format!("https://localhost:{}/", server.port);
+        let run = format!("run{version}");
+        let call = ["http", &url, "--ca", "ca.crt", "--clients", "1"];
+        let refused = place.run(&[&call[..], &["--calls", "1", "--out", &run]].concat());
+        let printed = stderr_of(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{version}: {printed}");
+        assert!(
+            printed.contains("TLS_CLIENT_CERTIFICATE_REQUIRED"),
+            "{version}: {printed}"
+        );
+    }
+}
