@@ -1,4 +1,5 @@
-//! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
+//! Hides secrets in displayed text: the user information and query values of URLs, keys in PEM form, and the header
+//! fields in a plan.
 //!
 //! In messages, secrets are replaced by stars ([`mask_urls`], [`mask_plan`]). In a saved plan, which can be run again,
 //! and in a report's target they are replaced by the name of an environment variable
@@ -53,12 +54,17 @@ pub fn is_secret_field_name(name: &str) -> bool {
     SECRET_FIELD_WORDS.iter().any(|word| name.contains(word))
 }
 
+/// Keys in the value of a header field that name where the secret is, not the secret itself: `{ env = "TOKEN" }`.
+const SECRET_SOURCE_KEYS: [&str; 3] = ["command", "env", "file"];
+
 /// Tables of a plan that contain header fields.
 const HEADER_FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
 
-/// Returns `text` with a star for each byte of a secret in a URL, so that its length is unchanged.
+/// Returns `text` with a star for each byte of a secret in a URL and of a key in PEM form, so that its length is
+/// unchanged.
 pub fn mask_urls(text: &str) -> Cow<'_, str> {
     let mut secrets = find_userinfo_ranges(text);
+    secrets.extend(find_pem_contents(text));
     secrets.extend(
         find_secret_parameters_in_text(text)
             .into_iter()
@@ -70,6 +76,7 @@ pub fn mask_urls(text: &str) -> Cow<'_, str> {
 /// Returns the text of a plan like [`mask_urls`], with stars for the values of secret header fields as well.
 pub fn mask_plan(text: &str) -> Cow<'_, str> {
     let mut secrets = find_userinfo_ranges(text);
+    secrets.extend(find_pem_contents(text));
     secrets.extend(
         find_secret_parameters_in_text(text)
             .into_iter()
@@ -189,6 +196,42 @@ fn replace_with_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
     Cow::Owned(masked)
 }
 
+/// Finds the contents of PEM blocks (RFC 7468 §2), which follow a line such as `-----BEGIN PRIVATE KEY-----`. Their line
+/// breaks may be lost, and so may the last line.
+fn find_pem_contents(text: &str) -> Vec<Range<usize>> {
+    const FIRST_LINE: &str = "-----BEGIN ";
+    const LAST_LINE: &str = "-----END ";
+    let mut all = Vec::new();
+    let mut from = 0;
+    while let Some(found) = text[from..].find(FIRST_LINE) {
+        let start = from + found + FIRST_LINE.len();
+        let rest = &text[start..];
+        let next = rest.find(FIRST_LINE).unwrap_or(rest.len());
+        let end = rest[..next].find(LAST_LINE).unwrap_or(next);
+        all.extend(find_base64_words(text, start..start + end));
+        from = start + end;
+    }
+    all
+}
+
+/// Finds the words in a part of `text` that are too long for prose and may be Base64 (RFC 4648 §4), and a word that is
+/// padded.
+fn find_base64_words(text: &str, part: Range<usize>) -> Vec<Range<usize>> {
+    /// Minimum length of such a word, in bytes.
+    const MIN_WORD_BYTES: usize = 20;
+    let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=".contains(&b);
+    let mut all = Vec::new();
+    let mut at = part.start;
+    for word in text[part].split_inclusive(|c: char| !u8::try_from(c).is_ok_and(is_base64)) {
+        let length = word.bytes().take_while(|b| is_base64(*b)).count();
+        if length >= MIN_WORD_BYTES || word[..length].ends_with('=') {
+            all.push(at..at + length);
+        }
+        at += word.len();
+    }
+    all
+}
+
 /// Returns whether a URL in running text ends before this byte.
 fn is_url_end(byte: u8) -> bool {
     byte.is_ascii_whitespace() || b"\"'`<>".contains(&byte)
@@ -279,6 +322,7 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
         } else if in_fields || sets_header_fields(text) {
             let is_quote = |c: char| c == '"' || c == '\'';
             let mut at = 0;
+            let mut in_secret_value = false;
             while let Some(found) = line[at..].find('=') {
                 let equals = at + found;
                 at = equals + 1;
@@ -286,16 +330,28 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
                 let name_start = name.rfind(|c: char| is_quote(c) || " \t{,.".contains(c));
                 let name = &name[name_start.map_or(0, |start| start + 1)..];
                 let value = line[at..].trim_start();
+                let from = line.len() - value.len();
+                let is_secret = is_secret_field_name(name);
                 let Some(quote) = value.chars().next().filter(|c| is_quote(*c)) else {
+                    // A table such as `{ env = "NAME" }` says where the value comes from. Everything else is hidden up
+                    // to the line's end: the value is no string, so where it ends is unknown.
+                    if is_secret && !value.starts_with('{') {
+                        let length = value.trim_end().len();
+                        all.push(start + from..start + from + length);
+                        break;
+                    }
+                    in_secret_value = is_secret;
                     continue;
                 };
-                let from = line.len() - value.len() + 1;
+                let from = from + 1;
                 let length = line[from..]
                     .find(quote)
                     .unwrap_or(line[from..].trim_end().len());
                 at = from + length;
+                let is_source = SECRET_SOURCE_KEYS.contains(&name);
                 // `basic` is not a field's name, but a key in the value of a field: `{ basic = "me:hush" }`.
-                if is_secret_field_name(name) || name == "basic" {
+                let holds_secret = is_secret || name == "basic" || in_secret_value && !is_source;
+                if holds_secret || starts_with_scheme(&line[from..from + length]) {
                     all.push(start + from..start + from + length);
                 }
             }
@@ -303,6 +359,18 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
         start += line.len();
     }
     all
+}
+
+/// Returns whether a field's value begins with the name of an authentication scheme (RFC 9110 §11.1) that is followed by
+/// a secret, whatever the field's name is.
+fn starts_with_scheme(value: &str) -> bool {
+    let scheme = value.split_once(' ').map(|(scheme, _)| scheme);
+    let is_known = |scheme: &str| {
+        ["basic", "bearer", "digest", "negotiate", "token"]
+            .iter()
+            .any(|known| scheme.eq_ignore_ascii_case(known))
+    };
+    scheme.is_some_and(is_known)
 }
 
 /// Returns whether a line of a plan sets header fields inline: `headers = { … }`, `headers.authorization = …`.
@@ -351,6 +419,43 @@ mod tests {
         let shown = "target = \"http://***@a\"\n[call.http]\nheaders = { Authorization = \"********\", x = \"b\" }\n\
                      [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = '*'\nplain = \"d\"\nauthorization = \"****\n\
                      [call.http]\nheaders.cookie = \"*\"\nheaders.authorization = { basic = \"***\" }\n";
+        assert_eq!(mask_plan(plan), shown);
+    }
+
+    #[test]
+    fn keys_in_pem_form_are_masked() {
+        let base64 = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49";
+        let stars = "*".repeat(base64.len());
+        for (open, break_, close) in [
+            (
+                "-----BEGIN PRIVATE KEY-----",
+                "\n",
+                "-----END PRIVATE KEY-----\n",
+            ),
+            (
+                "-----BEGIN EC PRIVATE KEY-----",
+                " ",
+                "-----END EC PRIVATE KEY-----",
+            ),
+            ("-----BEGIN RSA PRIVATE KEY-----", "\\n", ""),
+        ] {
+            let block = |text: &str, short: &str| {
+                format!("key {open}{break_}{text}{break_}{short}{break_}{close}: no such file")
+            };
+            let (shown, expected) = (block(base64, "Ag=="), block(&stars, "****"));
+            assert_eq!(mask_urls(&shown), expected);
+            assert_eq!(mask_plan(&shown), expected);
+        }
+        let prose = "it has no line -----BEGIN PRIVATE KEY-----, so it is no key: see https://a/b";
+        assert_eq!(mask_urls(prose), prose);
+    }
+
+    #[test]
+    fn secrets_in_malformed_headers_are_masked() {
+        let plan = "[call.http.headers]\nauthorization = Bearer X1\ncookie = [\"X2\", 3]\nx-key = { vaule = \"X3\" }\n\
+                    autorization = \"Bearer X4\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
+        let shown = "[call.http.headers]\nauthorization = *********\ncookie = *********\nx-key = { vaule = \"**\" }\n\
+                     autorization = \"*********\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
         assert_eq!(mask_plan(plan), shown);
     }
 
