@@ -4,6 +4,8 @@
 //! values are numbers without units. The order of precedence is: flag, `PLIMSOLL_…`, alias, `.env`. The process's
 //! environment itself is never modified.
 
+mod forbidden;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -42,7 +44,7 @@ directory. These variables work as well, with bare numbers:
                                --reconnect-pause-most, in seconds
   JWT_SECRET, JWT_ALGORITHM    serve llm, relay gateway: the tokens' secret; HS256
 Precedence: flag, PLIMSOLL_…, these names, .env, .env.loadtest.
-No file can set variables that run commands, load code, write secrets or lift limits.
+No file can set variables that run commands, load code, write files or lift limits.
 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 invalid usage or plan, 90 inconclusive
 (with objectives), 99 an objective was missed, 130 interrupted.";
@@ -95,32 +97,6 @@ const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 
 /// Maximum size of an env file, bytes.
 const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
-
-/// Variables of flags that run code, write secrets to a file, or limit what others may do, each with a reason to show.
-/// Env files can't set these variables, because the file in the current directory may come from someone other than the
-/// user who runs the command.
-const FORBIDDEN_IN_ENV_FILES: [(&str, &str); 11] = [
-    ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
-    ("PLIMSOLL_CODEC", "it loads code"),
-    ("PLIMSOLL_PROGRAM", "it names a program"),
-    (
-        "PLIMSOLL_KEY_LOG",
-        "it writes the secrets of connections to a file",
-    ),
-    (
-        "SSLKEYLOGFILE",
-        "it writes the secrets of connections to a file",
-    ),
-    ("PLIMSOLL_ALLOW", MCP_LIMIT_REASON),
-    ("PLIMSOLL_ALLOW_ENV", MCP_LIMIT_REASON),
-    ("PLIMSOLL_ALLOW_PLAN_CODE", MCP_LIMIT_REASON),
-    ("PLIMSOLL_MAX_CONNECTIONS", MCP_LIMIT_REASON),
-    ("PLIMSOLL_MAX_DURATION", MCP_LIMIT_REASON),
-    ("PLIMSOLL_MAX_RATE", MCP_LIMIT_REASON),
-];
-
-/// Why an env file may not set a limit of `plimsoll mcp`.
-const MCP_LIMIT_REASON: &str = "it limits what clients of `plimsoll mcp` may do";
 
 /// A variable of an env file that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,11 +153,8 @@ impl Environment {
             self.reject(place, line.name, line.problem.to_owned());
         }
         for (name, value) in read.values {
-            let never = FORBIDDEN_IN_ENV_FILES
-                .iter()
-                .find(|(never, _)| *never == name);
-            match never {
-                Some((_, why)) => {
+            match forbidden::find_reason(&name) {
+                Some(why) => {
                     let problem = format!(
                         "{why}, so a file can't set it: give the flag, or set the environment variable"
                     );
