@@ -265,7 +265,10 @@ impl<P: EndpointRole> Http2Connection<P> {
     #[cold]
     fn check_required_frame(&self, head: FrameHeader) -> Result<(), Violation> {
         let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");
-        let is_settings = head.kind() == kind::SETTINGS && !head.has_flag(flags::ACK);
+        // MOSN's client may acknowledge our SETTINGS before it sends its own. RFC 9113, 3.4 forbids that, but
+        // grpc-go, gRPC's C core and nginx allow it.
+        let is_settings =
+            head.kind() == kind::SETTINGS && !(head.has_flag(flags::ACK) && self.role.is_client());
         if self.stage == ConnectionStage::Greeting && !is_settings {
             let why = format!("{name} before the peer's SETTINGS (RFC 9113, 3.4)");
             return Err(protocol_error(why));
