@@ -6,8 +6,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_model::runs::run::Timestamp;
-use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
+use rustls::{CertificateError, PeerIncompatible};
 use x509_parser::certificate::Validity;
 use x509_parser::prelude::FromDer;
 
@@ -85,6 +85,15 @@ pub fn describe_tls_error(error: &rustls::Error) -> String {
         ),
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
             format!("the certificate is rejected: {}", why.0)
+        }
+        rustls::Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => "the peer has no TLS version in common with those allowed here (versions, --tls-version)".to_owned(),
+        rustls::Error::PeerIncompatible(PeerIncompatible::SignatureAlgorithmsExtensionRequired) => {
+            "the peer offers no signature algorithms, as clients of TLS 1.1 and older".to_owned()
         }
         other => other.to_string(),
     }

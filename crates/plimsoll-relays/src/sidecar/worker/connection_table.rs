@@ -90,11 +90,31 @@ impl Worker {
         }
     }
 
+    /// Describes that a peer closed a connection, without an error, before it could be used. A server that refuses the
+    /// client's certificate may do so without an alert (RFC 8446 §4.4.2.4), as gRPC's C core does.
+    fn describe_early_close(&self, connection: &RelayConnection) -> String {
+        let closed = "it closed the connection before it could be used";
+        let identity = &self.routes[connection.route].setup.upstream_tls;
+        match identity.as_ref().filter(|_| connection.endpoint.is_some()) {
+            None => closed.to_owned(),
+            Some(identity) => match identity.certificate_path() {
+                Some(file) => format!(
+                    "{closed}, without an alert: perhaps it refuses the certificate {}",
+                    file.display()
+                ),
+                None => format!(
+                    "{closed}, without an alert: perhaps it demands a client certificate (upstream_tls.cert)"
+                ),
+            },
+        }
+    }
+
     pub(super) fn on_closed(&mut self, mut connection: RelayConnection, now: Time) {
         let (route, is_new) = (connection.route, connection.is_unready());
         let problem = connection.problem.take();
         let problem = problem.as_deref();
-        let problem = problem.unwrap_or("it closed the connection before it could be used");
+        let closed = self.describe_early_close(&connection);
+        let problem = problem.unwrap_or(&closed);
         let endpoint = connection.endpoint;
         match endpoint {
             None => {

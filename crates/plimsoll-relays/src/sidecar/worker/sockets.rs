@@ -213,7 +213,11 @@ impl Worker {
             (Some(tls), None) => certificate_expiry::describe_tls_error(tls),
             (None, _) => error.to_string(),
         };
-        let peer = ConnectionPeer::from_connection(connection);
+        // A socket that was reset has no peer's address any more.
+        let peer = match connection.endpoint {
+            Some(endpoint) => format!("upstream {}", state.endpoints[endpoint].address()),
+            None => ConnectionPeer::from_connection(connection).to_string(),
+        };
         tracing::warn!("route {name}: TLS handshake with the {peer} failed: {why}{more}");
     }
 
