@@ -274,6 +274,7 @@ impl TlsClient {
     pub fn lacks_client_certificate(&self) -> bool {
         self.presented == PresentedIdentity::Nothing
             && self.observations.was_certificate_requested()
+            && !self.observations.was_client_accepted()
     }
 
     /// Returns an error message if the server may have rejected the client certificate: it asked for the certificate
@@ -291,8 +292,9 @@ impl TlsClient {
 
     /// Records that a server has answered on a connection, and has therefore accepted the client's certificate.
     pub(crate) fn record_client_acceptance(&self) {
-        if let Some(shown) = &self.identity {
-            shown.record_acceptance();
+        match &self.identity {
+            Some(shown) => shown.record_acceptance(),
+            None => self.observations.record_client_acceptance(),
         }
     }
 

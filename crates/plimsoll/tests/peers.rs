@@ -187,10 +187,14 @@ fn client_certificate_rejected_by_grpcio_is_suspected() {
         "--key",
         "other/client.key",
     ];
-    let load = ["--clients", "1", "--calls", "1", "--out", "run"];
-    let called = place.run(&[&["grpc", &url][..], &SCORE, &load, &strange].concat());
+    let load = ["--clients", "1", "--calls", "1"];
+    let call = [&["grpc", &url][..], &SCORE, &load, &strange].concat();
+    let called = place.run(&[&call[..], &["--out", "run"]].concat());
+    // A server of TLS 1.2 checks the certificate during the handshake.
+    let old = ["--tls-version", "1.2", "--out", "old"];
+    let called_by_tls_1_2 = place.run(&[&call[..], &old].concat());
     let listed = place.run(&[&["grpc", "list", &url][..], &strange].concat());
-    for ended in [called, listed] {
+    for ended in [called, called_by_tls_1_2, listed] {
         let printed = stderr_of(&ended);
         assert_eq!(ended.status.code(), Some(1), "{printed}");
         assert!(

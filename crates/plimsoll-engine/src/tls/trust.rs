@@ -312,6 +312,8 @@ fn name_matches(presented: &str, wanted: &str) -> bool {
 pub struct CertificateObservations {
     /// Whether the server asked for a client certificate.
     was_requested: AtomicBool,
+    /// Whether a server has answered a client without a certificate.
+    was_client_accepted: AtomicBool,
     /// The exceptions that were made, one bit for each of [`CertificateAcceptance::ALL`].
     exceptions: AtomicU8,
     /// Explanation for the last certificate that had no trusted issuer.
@@ -338,6 +340,7 @@ impl Default for CertificateObservations {
     fn default() -> CertificateObservations {
         CertificateObservations {
             was_requested: AtomicBool::new(false),
+            was_client_accepted: AtomicBool::new(false),
             exceptions: AtomicU8::new(0),
             explanation: Mutex::new(None),
             valid_until: AtomicU64::new(u64::MAX),
@@ -350,6 +353,16 @@ impl Default for CertificateObservations {
 impl CertificateObservations {
     pub(super) fn record_certificate_request(&self) {
         self.was_requested.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn record_client_acceptance(&self) {
+        if !self.was_client_accepted() {
+            self.was_client_accepted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_client_accepted(&self) -> bool {
+        self.was_client_accepted.load(Ordering::Relaxed)
     }
 
     pub(super) fn was_certificate_requested(&self) -> bool {

@@ -414,6 +414,9 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
         let mut take = |plain: &[u8]| {
             self.trace_received_bytes(plain);
+            if let Some(tls) = tls {
+                tls.record_client_acceptance();
+            }
             let driver = &mut self.data.driver;
             Ok(driver.receive(plain, now, &mut self.out, reading.events)?)
         };
@@ -444,7 +447,21 @@ impl<D: Driver, S> DriverConnection<D, S> {
         tls: Option<&TlsClient>,
         loss: ConnectionLoss,
     ) -> ConnectionLoss {
-        let Some(tls) = tls.filter(|_| self.state == ConnectionState::Greeting) else {
+        // A server of TLS 1.2 checks the certificate during the handshake. Over TLS 1.3, a protocol without a greeting
+        // is open before the server has checked it, so only the lack of an answer shows a rejection.
+        let without_a_word = [
+            Outcome::ConnectionClosed,
+            Outcome::Reset,
+            Outcome::TlsFailed,
+            Outcome::Truncated,
+        ]
+        .contains(&loss.outcome);
+        let may_be_unchecked = match self.state {
+            ConnectionState::Greeting => true,
+            ConnectionState::Handshaking | ConnectionState::Open => without_a_word,
+            _ => false,
+        };
+        let Some(tls) = tls.filter(|_| may_be_unchecked) else {
             return loss;
         };
         if tls.lacks_client_certificate() {
@@ -453,13 +470,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
                 CLIENT_CERT_MISSING_MESSAGE,
             );
         }
-        let without_a_word = [
-            Outcome::ConnectionClosed,
-            Outcome::Reset,
-            Outcome::Truncated,
-        ];
         match tls.describe_suspected_rejection() {
-            Some(suspected) if without_a_word.contains(&loss.outcome) => {
+            Some(suspected) if without_a_word => {
                 ConnectionLoss::new(Outcome::TlsClientCertificateRejected, suspected)
             }
             _ => loss,

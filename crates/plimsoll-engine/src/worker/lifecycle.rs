@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
+use rustls::ProtocolVersion;
 
 use super::Worker;
 use super::call_table::InFlightCall;
@@ -376,7 +377,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ..session.negotiated_parameters().unwrap_or_default()
         });
         let (phases, role) = (connection.phases, connection.data.role);
-        if let Some(tls) = &self.client.tls {
+        // Over TLS 1.3, only what the server sends shows that it has accepted the client's certificate.
+        let is_checked = agreement
+            .as_ref()
+            .is_some_and(|agreed| agreed.version == Some(ProtocolVersion::TLSv1_2));
+        if let Some(tls) = self.client.tls.as_ref().filter(|_| is_checked) {
             tls.record_client_acceptance();
         }
         self.record_connect_success(index, agreement, self.connection_stage(index, role));

@@ -495,16 +495,20 @@ fn call_without_connection_waits_for_one() {
 /// ends get a connection, too.
 #[test]
 fn waiting_calls_get_connections_after_load_end() {
-    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 4000.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 400.0, 1);
     load.deadline = Some(Duration::from_secs(60));
     load.drain = Some(Duration::from_secs(60));
     let server = ClosingServer {
         how: ConnectionEnd::AfterFirstAnswer,
         opened: 0,
     };
-    let record = simulate(load, NetworkConditions::faultless(1), server);
+    let distant = NetworkConditions {
+        latency_us: 1_000..=1_000,
+        ..NetworkConditions::faultless(1)
+    };
+    let record = simulate(load, distant, server);
     assert_all_counted(&record);
-    assert_eq!((record.ok_calls(), record.errors()), (8000, 0));
+    assert_eq!((record.ok_calls(), record.errors()), (800, 0));
     let waited_ms = micros(&record.lag, 0.99) / 1e3;
     assert!(waited_ms > 100.0, "calls did not wait: {waited_ms} ms");
 }
