@@ -44,6 +44,11 @@ struct Page {
 
 const SHORT_DURATION: &[(&str, &str)] = &[("--duration 10s", "--duration 1s")];
 
+const SHORT_PLAN_DURATION: &[(&str, &str)] = &[
+    ("--duration 10s", "--duration 1s"),
+    ("duration    = \"10s\"", "duration    = \"1s\""),
+];
+
 const fn page(file: &'static str, shorter: &'static [(&'static str, &'static str)]) -> Page {
     Page {
         file,
@@ -65,6 +70,10 @@ const PAGES: &[Page] = &[
             ("--fleet 100000 --calls 1000000", "--fleet 50 --calls 5000"),
         ],
     },
+    page(
+        "docs/coming-from-scripts.md",
+        &[("duration = \"10s\"", "duration = \"2s\"")],
+    ),
     page(
         "docs/bolt.md",
         &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
@@ -121,22 +130,8 @@ const PAGES: &[Page] = &[
             ("to = \"2000/s\"", "to = \"200/s\""),
         ],
     },
-    Page {
-        file: "docs/http.md",
-        in_clone: false,
-        shorter: &[
-            ("--duration 10s", "--duration 1s"),
-            ("duration    = \"10s\"", "duration    = \"1s\""),
-        ],
-    },
-    Page {
-        file: "docs/llm.md",
-        in_clone: false,
-        shorter: &[
-            ("--duration 10s", "--duration 1s"),
-            ("duration    = \"10s\"", "duration    = \"1s\""),
-        ],
-    },
+    page("docs/http.md", SHORT_PLAN_DURATION),
+    page("docs/llm.md", SHORT_PLAN_DURATION),
     page("docs/faq.md", &[]),
     page("docs/traces.md", SHORT_DURATION),
     page("docs/arrivals.md", SHORT_DURATION),
@@ -493,6 +488,7 @@ followed! {
     // The longest page, so it comes first.
     a_tutorial_of_ten_minutes: "docs/tutorial.md",
     coming_from_another_tool: "docs/coming-from.md",
+    coming_from_scripts: "docs/coming-from-scripts.md",
     bolt: "docs/bolt.md",
     certificates: "docs/certificates.md",
     grpc: "docs/grpc.md",
