@@ -56,7 +56,7 @@ test: ## everything: install what is missing, all tests
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py tests
 
 .PHONY: test-peers
-test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, files of Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
+test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, protobuf's conformance suite, files of Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py peers $(FUZZ_SECONDS)
 
 # Compiles the parts that need other flags than the tests. The program of `make icount` comes first, because nothing may

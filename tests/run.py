@@ -374,9 +374,11 @@ def run_peers(fuzz_seconds):
     newer = (("PATH", f"{ROOT}/.peers/newer:{os.environ['PATH']}"),)
     with_openssl = [f"plimsoll {name}" for name in ("tls", "tls_abroad", "fetch", "hold", "identity", "peers")]
     autobahn = tests.pick(binaries, ["plimsoll-relays sessions"])
+    protocols = tests.pick(binaries, ["plimsoll-protocols unit tests"])
     # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
     fuzz = ("nice", "-n", "19", "env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
     with tests.beside(tests.step, *fuzz), tests.beside(tests.run, autobahn, ["--ignored", "autobahn"]):
+        tests.run(protocols, ["--ignored", "conformance_suite"])
         tests.run([dataclasses.replace(binary, env=newer) for binary in tests.pick(binaries, with_openssl)])
         tests.step("tests/deploy.sh")
         tests.step("tests/clusters.py", "target/debug/plimsoll")

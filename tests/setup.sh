@@ -159,6 +159,42 @@ if [[ $scope == peers ]] && { ! fresh autobahn "$sum" || ! "$peers/autobahn/pyth
     fi
 fi
 
+# --- protobuf's conformance suite. Its runner needs glibc 2.38: with an older one, it gets that of a newer Debian
+sum=$(checksum tests/peers/conformance.txt)
+conformance=$peers/conformance
+if [[ $scope == peers ]] && { ! fresh conformance "$sum" || [[ ! -x $conformance/run ]]; }; then
+    say "installing protobuf's conformance suite into .peers/conformance"
+    rm -rf "$conformance"
+    mkdir -p "$conformance/apt/lists"
+    "$peers/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$conformance/site" \
+        -r tests/peers/conformance.txt || fail "pip could not install tests/peers/conformance.txt (is the network available?)"
+    runner=$conformance/site/protoc/_bin/conformance_test_runner
+    chmod +x "$runner"
+    loader=()
+    if ! ldd "$runner" >/dev/null 2>&1 || ldd "$runner" 2>&1 | grep -q 'not found'; then
+        command -v apt-get >/dev/null ||
+            fail "the conformance suite needs glibc 2.38 or newer, and this system has an older one and no apt-get"
+        echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main' \
+            >"$conformance/apt/sources.list"
+        newer=(-o "Dir::Etc::SourceList=$conformance/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+            -o "Dir::State::Lists=$conformance/apt/lists" -o "Dir::Cache=$conformance/apt" -o Dir::State::Status=/dev/null
+            -o APT::Sandbox::User=root)
+        (cd "$conformance/apt" && apt-get "${newer[@]}" update && apt-get "${newer[@]}" download libc6 libstdc++6 libgcc-s1) \
+            >"$peers/apt.log" 2>&1 ||
+            fail "apt-get could not download the libraries of Debian 13 (the whole output is in .peers/apt.log)"
+        for package in "$conformance"/apt/*.deb; do dpkg-deb -x "$package" "$conformance/libraries"; done
+        found=$(dirname "$(find "$conformance/libraries" -type f -name 'ld-linux*' | head -1)")
+        loader=("$(echo "$found"/ld-linux*)" --library-path "$found")
+    fi
+    rm -r "$conformance/apt"
+    {
+        echo '#!/bin/sh'
+        echo "exec ${loader[*]@Q} '$runner' \"\$@\""
+    } >"$conformance/run"
+    chmod +x "$conformance/run"
+    stamp conformance "$sum"
+fi
+
 protos=(crates/plimsoll-protocols/proto/*.proto)
 [[ -e ${protos[0]} ]] || fail "crates/plimsoll-protocols/proto holds no .proto file"
 sum=$(checksum tests/peers/requirements.txt "${protos[@]}")

@@ -7,6 +7,8 @@ mod call;
 pub mod canned;
 #[cfg(feature = "targets")]
 pub mod client;
+#[cfg(all(test, feature = "schema"))]
+mod conformance;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod connection_flags;
 mod decompression;

@@ -10,6 +10,7 @@ mod descriptors;
 mod editions;
 mod error;
 mod expected_answer;
+mod json_value;
 mod message;
 mod proto_source;
 mod shapes;

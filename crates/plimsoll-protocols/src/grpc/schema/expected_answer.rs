@@ -6,6 +6,7 @@ use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde_json::{Map, Value};
 
 use super::describe::find_field;
+use super::json_value::parse_json;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::ExpectedAnswer;
 
@@ -27,8 +28,7 @@ impl Schema {
             let name = message.full_name();
             SchemaError::new(format_args!("answer of {name}: {problem}"))
         };
-        let typed: Value =
-            serde_json::from_str(json).map_err(|e| wrong(&format_args!("not valid JSON: {e}")))?;
+        let typed = parse_json(json).map_err(|problem| wrong(&problem))?;
         if !typed.is_object() {
             return Err(wrong(&"not an object: write {\"field\": value}"));
         }

@@ -1,6 +1,6 @@
 //! Conversion of messages between JSON and bytes, by the proto3 JSON mapping.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::{
@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::describe::{find_field, type_name};
 use super::editions::is_zero_placeholder;
 use super::error::format_suggestion_or_fields;
+use super::json_value::parse_json;
 use super::type_hint::{describe_kind, expected_type_hint, list_fields};
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
 use crate::grpc::BinaryMessage;
@@ -24,9 +25,9 @@ impl Schema {
     /// its path, and suggests a similar name for an unknown field.
     pub fn encode(&self, method: &GrpcMethod, json: &str) -> Result<Vec<u8>, SchemaError> {
         let message = method.descriptor.input();
-        let value: Value = serde_json::from_str(json).map_err(|e| {
+        let value = parse_json(json).map_err(|problem| {
             let name = message.full_name();
-            SchemaError::new(format_args!("message of {name}: not valid JSON: {e}"))
+            SchemaError::new(format_args!("message of {name}: {problem}"))
         })?;
         let encoded = self.read_json(&message, &value)?;
         match find_missing_field(&encoded, "") {
@@ -145,6 +146,7 @@ impl KeyAndEnumCheck<'_> {
         let Value::Object(entries) = value else {
             return Ok(());
         };
+        let mut keys: BTreeMap<u32, &String> = BTreeMap::new();
         for (key, value) in entries {
             // A key in brackets is an extension's name.
             if key.starts_with('[') {
@@ -167,6 +169,13 @@ impl KeyAndEnumCheck<'_> {
                     )
                 )));
             };
+            // A field has two names: the one in the `.proto` file, and the one in JSON.
+            if let Some(first) = keys.insert(field.number(), key) {
+                return Err(SchemaError::new(format_args!(
+                    "message of {}: field {inner:?} occurs twice, as {first:?} and {key:?}",
+                    self.top.full_name()
+                )));
+            }
             self.check_field(&field, value, &inner)?;
         }
         Ok(())

@@ -23,6 +23,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::describe::find_field;
+use super::json_value::{UniqueKeysJson, describe_json_error, is_repeated_key, parse_json};
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
 use crate::grpc::patched_message::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
@@ -61,7 +62,7 @@ impl Schema {
         } else {
             json.to_owned()
         };
-        let texts = split_messages(method, &quoted).unwrap_or_else(|| vec![quoted]);
+        let texts = split_messages(method, &quoted)?.unwrap_or_else(|| vec![quoted]);
         let in_turn = texts.len() != 1 && !method.kind().is_client_streaming();
         if in_turn && texts.is_empty() {
             return Err(value_error(
@@ -152,18 +153,32 @@ impl Schema {
 }
 
 /// Returns the messages of a list or of JSON lines; `None`: the text is neither.
-fn split_messages(method: &GrpcMethod, json: &str) -> Option<Vec<String>> {
+///
+/// # Errors
+/// Returns an error if an object has a key twice.
+fn split_messages(method: &GrpcMethod, json: &str) -> Result<Option<Vec<String>>, SchemaError> {
     let name = method.request_type();
     let is_list_itself = name == "google.protobuf.ListValue" || name == "google.protobuf.Value";
-    let values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
-    let mut values: Vec<Value> = values.collect::<Result<_, _>>().ok()?;
-    match &mut values[..] {
+    let values = serde_json::Deserializer::from_str(json).into_iter();
+    let values = values.map(|parsed| parsed.map(|UniqueKeysJson(value)| value));
+    let values: Vec<Value> = match values.collect::<Result<_, _>>() {
+        Ok(values) => values,
+        Err(e) if is_repeated_key(&e) => {
+            let problem = describe_json_error(&e);
+            return Err(SchemaError::new(format_args!(
+                "message of {name}: {problem}"
+            )));
+        }
+        // The encoder of single messages reports what is wrong.
+        Err(_) => return Ok(None),
+    };
+    Ok(match &values[..] {
         [Value::Array(items)] if !is_list_itself => {
             Some(items.iter().map(ToString::to_string).collect())
         }
         [] | [_] => None,
         several => Some(several.iter().map(ToString::to_string).collect()),
-    }
+    })
 }
 
 /// A list of messages that calls take in turn.
@@ -214,7 +229,7 @@ impl<'a> TemplateMessage<'a> {
     ) -> Result<TemplateMessage<'a>, SchemaError> {
         let scope = scope.into();
         let message = method.descriptor.input();
-        let Ok(value) = serde_json::from_str(json) else {
+        let Ok(value) = parse_json(json) else {
             // Invalid JSON is passed to the encoder of constant messages, which reports the problem.
             schema.encode(method, json)?;
             return Err(value_error(&message, "", "not valid JSON"));
