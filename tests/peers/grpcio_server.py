@@ -126,6 +126,7 @@ def main():
     parser.add_argument("--tls-client-ca", help="ask clients for a certificate of this CA (PEM)")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="wait before every score")
     parser.add_argument("--gzip", action="store_true", help="pack every answer, asked for or not")
+    parser.add_argument("--deflate", action="store_true", help="the same in deflate")
     parser.add_argument("--threads", type=int, default=8, help="calls answered at a time")
     parser.add_argument("--authorization", help="refuse calls whose metadata have another one")
     args = parser.parse_args()
@@ -136,6 +137,7 @@ def main():
 
     guards = [Guard(args.authorization)] if args.authorization else None
     packing = grpc.Compression.Gzip if args.gzip else None
+    packing = grpc.Compression.Deflate if args.deflate else packing
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=args.threads), compression=packing, interceptors=guards)
     score_pb2_grpc.add_ScoreServiceServicer_to_server(Score(args.delay_ms / 1000), server)
     orders_pb2_grpc.add_OrderServiceServicer_to_server(Orders(), server)

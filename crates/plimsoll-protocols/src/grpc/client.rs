@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use tonic::{Code, Status};
@@ -135,9 +136,12 @@ impl GrpcConnection {
         })
     }
 
-    /// Returns a client for calls of any service.
+    /// Returns a client for calls of any service. It accepts compressed answers, because some servers compress
+    /// every answer, whatever a client offers.
     pub fn grpc_client(&self) -> Grpc<GrpcConnection> {
         Grpc::with_origin(self.clone(), self.origin.clone())
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Deflate)
     }
 }
 
