@@ -16,6 +16,9 @@ use super::{eventually, route, sidecar};
 const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
 
+/// Calls that an upstream receives after poison of the kind `late`, before it closes the connection.
+const LATE_CALLS: usize = 24;
+
 /// An upstream that closes its connection on a call with `x-poison` and answers all others, those
 /// with `x-hold` together with the next one.
 fn fragile_upstream() -> SocketAddr {
@@ -39,6 +42,12 @@ fn serve_connection(mut peer: Http2Peer) {
             Some("silent") => return,
             // The upstream claims not to have processed this stream.
             Some("unseen") => Some((came.stream().saturating_sub(2), ErrorCode::PROTOCOL_ERROR)),
+            // None of the later calls is processed.
+            Some("late") => {
+                let headers = (0..).map(|_| matches!(peer.next(), Http2Event::Headers { .. }));
+                let _ = headers.filter(|is| *is).nth(LATE_CALLS - 1);
+                Some((came.stream(), ErrorCode::ENHANCE_YOUR_CALM))
+            }
             Some(_) => Some((came.stream(), ErrorCode::ENHANCE_YOUR_CALM)),
         };
         if let Some((last, code)) = code {
@@ -156,6 +165,32 @@ fn client_that_leaves_after_poison_is_blamed() {
         }
         relay.stop();
     }
+}
+
+#[test]
+fn trusted_poison_costs_no_unprocessed_call() {
+    let (relay, outside) = sidecar(&route("grpc", fragile_upstream(), BEHIND_PROXY));
+    // More clients than are suspected for one closed connection.
+    let mut clients: Vec<_> = (0..LATE_CALLS)
+        .map(|_| ValidClient::by(client_from("192.0.2.1", outside), ECHO))
+        .collect();
+    clients.iter_mut().for_each(|client| client.call("nothing"));
+    let bad = || client_from("198.51.100.7", outside);
+    // The address behaves well until it is trusted, so its poison uses the shared connection.
+    let mut known = ValidClient::by(bad(), ECHO);
+    (0..10).for_each(|_| known.call("nothing"));
+    let sent = || relay.counter_value("r", "requests_total").unwrap();
+    let before = sent();
+    let mut bad = bad();
+    bad.send_frames(|out| make(&poison("late"), 1, out));
+    eventually("the poison is forwarded", || sent() > before);
+    for client in &mut clients {
+        client.begin_call("x-good");
+    }
+    for client in &mut clients {
+        client.end_call("poison of a trusted address");
+    }
+    relay.stop();
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl Worker {
         }
         self.connections.put_back(token, connection);
         for key in unseen {
-            self.resend_unprocessed(token, key, code, now);
+            self.resend_unprocessed(token, key, now);
         }
         for key in waiting {
             self.redispatch_waiting_call(token, key, now);
@@ -169,11 +169,11 @@ impl Worker {
 
     /// Sends a call again that the upstream did not process. If that is impossible, the call is refused so that its
     /// client can retry it, as gRPC libraries do automatically (RFC 9113, 8.7).
-    fn resend_unprocessed(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
+    fn resend_unprocessed(&mut self, token: u64, key: u64, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let (up, client) = (exchange.up, exchange.down.token);
+        let up = exchange.up;
         if up.token != token || exchange.has_answer_begun {
             return;
         }
@@ -181,10 +181,9 @@ impl Worker {
         if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.remove_stream(up.stream, key);
         }
-        // This call may have caused the upstream's error, so it is only sent again if its client's calls are isolated
-        // on an upstream connection of their own.
-        let may_go = code == ErrorCode::NO_ERROR || self.is_isolated(client, now);
-        if may_go && self.try_resend(key, now) {
+        // If this call may have caused the upstream's error, its client is isolated by now, and the call goes to an
+        // upstream connection of its own.
+        if self.try_resend(key, now) {
             return;
         }
         if let Some(exchange) = self.exchanges.get_mut(key) {

@@ -46,7 +46,7 @@ impl RelayConnection {
 
 impl Worker {
     /// Returns whether this client's calls over HTTP/2 are isolated.
-    pub(super) fn is_isolated(&self, client: u64, now: Time) -> bool {
+    fn is_isolated(&self, client: u64, now: Time) -> bool {
         let connection = self.connections.get(client);
         connection.is_some_and(|connection| connection.isolation.is_active(now))
     }
