@@ -5,6 +5,7 @@ use std::io;
 use plimsoll_model::Outcome;
 
 use crate::defect::PanicDescription;
+use crate::event_loop::ConnectFailure;
 use crate::tls::TlsSetupError;
 
 /// The reason why a run could not begin, or had to end.
@@ -24,14 +25,12 @@ pub enum EngineError {
         source: io::Error,
     },
     /// No connection could be established.
-    #[error("{url}: {detail} [{}]{}", outcome.code(), explain_tls_outcome(*outcome))]
+    #[error("{url}: {} [{}]{}", failure.detail, failure.outcome.code(), explain_tls_outcome(failure.outcome))]
     NoConnection {
         /// The target's URL as in the plan.
         url: String,
-        /// The outcome of the first failure.
-        outcome: Outcome,
-        /// The message of the first failure.
-        detail: String,
+        /// The first failure.
+        failure: ConnectFailure,
     },
     #[error(
         "{needed} connections need {needed_descriptors} descriptors, and this process may have {limit} (ulimit -n): raise the limit, use more processes (--processes), or ask for at most {most} connections a process"

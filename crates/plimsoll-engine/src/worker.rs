@@ -40,7 +40,8 @@ mod retry;
 mod slots;
 
 pub use crate::event_loop::{
-    ConnectSummary, INTERVAL_NS, StopUrgency, WorkerControl, WorkerInterval, WorkerShare,
+    ConnectFailure, ConnectSummary, INTERVAL_NS, StopUrgency, WorkerControl, WorkerInterval,
+    WorkerShare,
 };
 pub use crate::transport::addresses::classify_connect_error;
 pub(crate) use call_starts::MIN_TIMEOUT_REDUCTION;

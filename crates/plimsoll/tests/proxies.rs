@@ -249,3 +249,36 @@ fn proxy_login_stays_secret_and_refusals_reported() {
         );
     }
 }
+
+#[test]
+fn proxy_that_refuses_connections_is_named() {
+    let place = Place::new();
+    let address = format!("127.0.0.1:{}", free_port());
+    for scheme in ["http", "socks5"] {
+        let proxy = format!("{scheme}://{address}");
+        for call in [
+            &[
+                "http",
+                "http://localhost:2/",
+                "--clients",
+                "1",
+                "--calls",
+                "1",
+            ][..],
+            &["grpc", "list", "grpc://localhost:2"],
+        ] {
+            let out = place.run(&[call, &["--proxy", &proxy]].concat());
+            assert_eq!(out.status.code(), Some(2), "{call:?}");
+            // Long messages are wrapped.
+            let said = stderr_of(&out).replace(['│', '╰', '─', '▶'], " ");
+            let said: Vec<&str> = said.split_whitespace().collect();
+            let said = said.join(" ");
+            for part in [
+                &format!("the proxy (load.proxy): connect to {address}"),
+                "is the proxy running, and is its address right",
+            ] {
+                assert!(said.contains(part), "{call:?} {proxy}: {said}");
+            }
+        }
+    }
+}

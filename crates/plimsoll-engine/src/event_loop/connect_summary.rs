@@ -12,9 +12,34 @@ pub struct ConnectSummary {
     /// Connections whose first attempt failed.
     pub failed: u32,
     /// The first failure, for the error message.
-    pub failure: Option<(Outcome, String)>,
+    pub failure: Option<ConnectFailure>,
     /// Growth of this process's heap in bytes; `None` if it was not measured, or several workers connected at once.
     pub heap_bytes: Option<u64>,
+}
+
+/// Why a connection could not be established.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectFailure {
+    /// The outcome that a call on the connection would have had.
+    pub outcome: Outcome,
+    /// The failure, in words.
+    pub detail: String,
+    /// Whether the TLS handshake was complete, so that the server speaks TLS.
+    pub is_after_tls: bool,
+    /// Whether the connection was to a proxy, which had not yet connected to the target.
+    pub is_at_proxy: bool,
+}
+
+impl ConnectFailure {
+    /// Creates a failure of a direct connection, before TLS is established.
+    pub fn new(outcome: Outcome, detail: impl Into<String>) -> ConnectFailure {
+        ConnectFailure {
+            outcome,
+            detail: detail.into(),
+            is_after_tls: false,
+            is_at_proxy: false,
+        }
+    }
 }
 
 impl ConnectSummary {
@@ -35,14 +60,12 @@ impl ConnectSummary {
         if wanted == 0 || self.open > 0 {
             return Ok(());
         }
-        let (outcome, detail) = self.failure.clone().unwrap_or((
-            Outcome::ConnectFailed,
-            "no connection was established".to_owned(),
-        ));
+        let failure = self.failure.clone().unwrap_or_else(|| {
+            ConnectFailure::new(Outcome::ConnectFailed, "no connection was established")
+        });
         Err(EngineError::NoConnection {
             url: url.to_owned(),
-            outcome,
-            detail,
+            failure,
         })
     }
 }

@@ -11,7 +11,7 @@ use super::Worker;
 use super::connection::ConnectionRole;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::connection::ConnectionState;
-use crate::event_loop::{ConnectSummary, WorkerControl};
+use crate::event_loop::{ConnectFailure, WorkerControl};
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::Network;
 
@@ -159,21 +159,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Records that a slot's connection could not be established.
-    pub(super) fn on_slot_failed(&mut self, slot: u32, loss: &ConnectionLoss, now: Time) {
+    pub(super) fn on_slot_failed(&mut self, slot: u32, failure: ConnectFailure, now: Time) {
+        let outcome = failure.outcome;
         let entry = &mut self.client.slots[slot as usize];
         if !entry.was_tried {
             entry.was_tried = true;
-            let ConnectSummary {
-                failed, failure, ..
-            } = &mut self.client.established;
-            *failed += 1;
-            failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
+            let summary = &mut self.client.established;
+            summary.failed += 1;
+            summary.failure.get_or_insert(failure);
         }
-        self.schedule_reconnect(slot, loss.outcome, now);
+        self.schedule_reconnect(slot, outcome, now);
         self.recorder
             .stage_mut(self.stage)
             .connect_failures
-            .add(loss.outcome, 1);
-        self.fail_idle_clients(slot, loss.outcome, now);
+            .add(outcome, 1);
+        self.fail_idle_clients(slot, outcome, now);
     }
 }

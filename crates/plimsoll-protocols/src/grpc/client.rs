@@ -15,10 +15,10 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
-use plimsoll_engine::worker::classify_connect_error;
+use plimsoll_engine::worker::{ConnectFailure, classify_connect_error};
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
-use plimsoll_wire::http2::FrameHeader;
+use plimsoll_wire::http2::{FrameHeader, kind as frame_kind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, join, split};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -36,13 +36,8 @@ use crate::shared::dial::{connect_to_first, open_tunnel};
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The server can't be reached.
-    #[error("{detail} [{}]", outcome.code())]
-    Link {
-        /// The outcome that a run would record.
-        outcome: Outcome,
-        /// The failure, in words.
-        detail: String,
-    },
+    #[error("{} [{}]", .0.detail, .0.outcome.code())]
+    Link(ConnectFailure),
     /// The text is not a valid `:authority`.
     #[error("authority {0:?} is not a host or host:port")]
     Authority(String),
@@ -53,10 +48,22 @@ pub enum ConnectError {
 
 impl From<ProtocolError> for ConnectError {
     fn from(error: ProtocolError) -> ConnectError {
-        ConnectError::Link {
-            outcome: error.outcome,
-            detail: error.detail,
+        ConnectError::link(error.outcome, error.detail)
+    }
+}
+
+impl ConnectError {
+    /// Returns the error for a failure before TLS is established.
+    fn link(outcome: Outcome, detail: String) -> ConnectError {
+        ConnectError::Link(ConnectFailure::new(outcome, detail))
+    }
+
+    /// Marks a failure as one that followed the TLS handshake.
+    fn after_tls(mut self) -> ConnectError {
+        if let ConnectError::Link(failure) = &mut self {
+            failure.is_after_tls = true;
         }
+        self
     }
 }
 
@@ -96,17 +103,22 @@ impl GrpcConnection {
         let metadata = parse_metadata(server)?;
         let tcp = connect_to_first(&server.addresses);
         let tcp = with_timeout(server, until, "the TCP connection", tcp).await?;
-        let mut tcp = tcp.map_err(|(address, e)| ConnectError::Link {
-            outcome: classify_connect_error(&e),
-            detail: address.describe_failure(&e),
+        let mut tcp = tcp.map_err(|(address, e)| {
+            let what = if server.tunnel.is_some() {
+                "the proxy (load.proxy): "
+            } else {
+                ""
+            };
+            let detail = format!("{what}{}", address.describe_failure(&e));
+            ConnectError::Link(ConnectFailure {
+                is_at_proxy: server.tunnel.is_some(),
+                ..ConnectFailure::new(classify_connect_error(&e), detail)
+            })
         })?;
         if let Some(tunnel) = &server.tunnel {
             let opened = open_tunnel(&mut tcp, tunnel);
             let opened = with_timeout(server, until, "the proxy", opened).await?;
-            opened.map_err(|e| ConnectError::Link {
-                outcome: classify_connect_error(&e),
-                detail: e.to_string(),
-            })?;
+            opened.map_err(|e| ConnectError::link(classify_connect_error(&e), e.to_string()))?;
         }
         let sender = match &server.tls {
             None => {
@@ -119,14 +131,16 @@ impl GrpcConnection {
                 let secured = with_timeout(server, until, "the TLS handshake", handshake).await?;
                 let secured = secured.map_err(|e| tls_error(tls, &e))?;
                 if secured.get_ref().1.alpn_protocol() != Some(b"h2") {
-                    return Err(ConnectError::Link {
-                        outcome: Outcome::TlsAlpn,
-                        detail: "tls: the server did not agree to protocol \"h2\" by ALPN"
-                            .to_owned(),
-                    });
+                    return Err(ConnectError::link(
+                        Outcome::TlsAlpn,
+                        "tls: the server did not agree to protocol \"h2\" by ALPN".to_owned(),
+                    ));
                 }
                 let greeted = start_http2(secured, Some(tls));
-                with_timeout(server, until, "the server's greeting", greeted).await??
+                with_timeout(server, until, "the server's greeting", greeted)
+                    .await
+                    .flatten()
+                    .map_err(ConnectError::after_tls)?
             }
         };
         Ok(GrpcConnection {
@@ -180,20 +194,16 @@ async fn with_timeout<T>(
     what: &str,
     work: impl Future<Output = T>,
 ) -> Result<T, ConnectError> {
-    timeout_at(until, work)
-        .await
-        .map_err(|_| ConnectError::Link {
-            outcome: Outcome::ConnectTimeout,
-            detail: format!(
-                "waited {:?} (load.connect_timeout) for {what}",
-                server.connect_timeout
-            ),
-        })
+    timeout_at(until, work).await.map_err(|_| {
+        let limit = server.connect_timeout;
+        let detail = format!("waited {limit:?} (load.connect_timeout) for {what}");
+        ConnectError::link(Outcome::ConnectTimeout, detail)
+    })
 }
 
 fn tls_error(tls: &TlsClient, error: &io::Error) -> ConnectError {
     let (outcome, detail) = tls.classify_connection_error(error);
-    ConnectError::Link { outcome, detail }
+    ConnectError::link(outcome, detail)
 }
 
 /// Starts HTTP/2 and waits for the server's first frame, which shows that the peer speaks HTTP/2. If it does not, the
@@ -222,7 +232,10 @@ where
     let gone = || Err(io::ErrorKind::ConnectionReset.into());
     match (start.await.unwrap_or_else(|_| gone()), sender) {
         (Ok(start), Some(sender)) if start.len() >= FrameHeader::LEN => {
-            other_protocol_error(&start).map_or(Ok(sender), |other| Err(other.into()))
+            match other_protocol_error(&start).or_else(|| missing_settings_error(&start)) {
+                Some(other) => Err(other.into()),
+                None => Ok(sender),
+            }
         }
         (Ok(start), _) => Err(match (other_protocol_error(&start), tls) {
             (None, Some(tls))
@@ -237,12 +250,22 @@ where
         }),
         (Err(e), _) => Err(match tls {
             Some(tls) => tls_error(tls, &e),
-            None => ConnectError::Link {
-                outcome: classify_connect_error(&e),
-                detail: format!("{e} before the server's SETTINGS"),
-            },
+            None => {
+                let detail = format!("{e} before the server's SETTINGS");
+                ConnectError::link(classify_connect_error(&e), detail)
+            }
         }),
     }
+}
+
+/// Returns an error if a server's first frame, of which `start` is the header, is not SETTINGS (RFC 9113 §3.4).
+fn missing_settings_error(start: &[u8]) -> Option<ProtocolError> {
+    let head = FrameHeader::parse(start.first_chunk()?);
+    let name = frame_kind::name(head.kind()).unwrap_or("a frame of unknown type");
+    (head.kind() != frame_kind::SETTINGS).then(|| ProtocolError {
+        outcome: Outcome::ProtocolError,
+        detail: format!("the server sent {name} before its SETTINGS (RFC 9113, 3.4)"),
+    })
 }
 
 /// A reader that also reports its first bytes, up to the length of a frame header, or an earlier end of the

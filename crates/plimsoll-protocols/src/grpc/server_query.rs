@@ -24,10 +24,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Converts a failed connection to the error that a load would report.
 pub(super) fn connect_failure(url: &str, error: ConnectError) -> PrepareError {
     match error {
-        ConnectError::Link { outcome, detail } => PrepareError::Engine(EngineError::NoConnection {
+        ConnectError::Link(failure) => PrepareError::Engine(EngineError::NoConnection {
             url: url.to_owned(),
-            outcome,
-            detail,
+            failure,
         }),
         other => PrepareError::Call(other.to_string()),
     }

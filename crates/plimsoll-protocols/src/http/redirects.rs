@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
-use plimsoll_engine::worker::classify_connect_error;
+use plimsoll_engine::worker::{ConnectFailure, classify_connect_error};
 use plimsoll_model::formats::redaction::{is_secret_field_name, mask_urls};
 use plimsoll_model::plan::{RequestFields, TlsPlan};
 use plimsoll_model::rows::template::VaryingMetadata;
@@ -250,13 +250,18 @@ pub(super) fn request_once(
     let lost = |outcome: Outcome, detail: String| {
         PrepareError::Engine(EngineError::NoConnection {
             url: mask_urls(&plan.target.url).into_owned(),
-            outcome,
-            detail,
+            failure: ConnectFailure::new(outcome, detail),
         })
     };
     let asked = async {
         let mut tcp = connect_to_first(&addresses).await.map_err(|(address, e)| {
-            lost(classify_connect_error(&e), address.describe_failure(&e))
+            let what = if tunnel.is_some() {
+                "the proxy (load.proxy): "
+            } else {
+                ""
+            };
+            let unreached = address.describe_failure(&e);
+            lost(classify_connect_error(&e), format!("{what}{unreached}"))
         })?;
         if let Some(tunnel) = &tunnel {
             let opened = open_tunnel(&mut tcp, tunnel).await;

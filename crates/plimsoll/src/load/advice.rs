@@ -1,25 +1,60 @@
 //! Advises what to do when no connection could be opened; used in the error that ends the command.
 
+use plimsoll_engine::worker::ConnectFailure;
 use plimsoll_model::Outcome;
 use plimsoll_model::spec::{is_unix_socket, schemes_for_url};
 
 use crate::settings::flag_names;
 
+/// The advice for a failure of which nothing more is known.
+const DEFAULT_ADVICE: &str = "is the server running, is the address right, and is it {plain} (plaintext) or {secured} (TLS)?";
+
 /// Returns a sentence with the most likely remedy, which names flags of the current command. `url` is the target's URL;
 /// `of_protocol` is advice from the target's protocol.
 pub(crate) fn connect_failure_advice(
-    outcome: Outcome,
+    failure: &ConnectFailure,
     url: &str,
     of_protocol: Option<&'static str>,
 ) -> String {
     let (plain, secured) = schemes_for_url(url);
     let socket = is_unix_socket(url);
     let rest = if socket { "+unix:" } else { "://" };
-    let text = of_protocol.unwrap_or_else(|| advice_template(outcome, socket));
+    let is_after_tls = failure.is_after_tls;
+    // Once TLS is established, the scheme of the URL is right.
+    let of_protocol = of_protocol.filter(|text| !is_after_tls || !text.contains("{secured}"));
+    let text = match (of_protocol, is_after_tls) {
+        _ if failure.is_at_proxy && is_unreachable(failure.outcome) => {
+            "is the proxy running, and is its address right ({load.proxy})?"
+        }
+        (Some(text), _) => text,
+        (None, true) => after_tls_template(failure.outcome, socket),
+        (None, false) => advice_template(failure.outcome, socket),
+    };
     let text = text
         .replace("{plain}", &format!("{plain}{rest}"))
         .replace("{secured}", &format!("{secured}{rest}"));
     flag_names::fill_in_flags(&text)
+}
+
+/// Returns true if nothing answered at the address of a connection.
+fn is_unreachable(outcome: Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::ConnectRefused | Outcome::ConnectTimeout | Outcome::ConnectUnreachable
+    )
+}
+
+/// Returns the advice for a failure after the TLS handshake, with the placeholders of [`advice_template`].
+fn after_tls_template(outcome: Outcome, socket: bool) -> &'static str {
+    match (outcome, advice_template(outcome, socket)) {
+        (Outcome::ConnectTimeout, _) => {
+            "TLS was established: does this service speak the target's protocol? {load.connect_timeout} gives a slow server more time"
+        }
+        (_, text) if text == DEFAULT_ADVICE => {
+            "TLS was established: does this service speak the target's protocol?"
+        }
+        (_, text) => text,
+    }
 }
 
 /// Returns the advice, with placeholders for URL schemes (`{plain}`) and for the flags of plan keys (`{tls.ca}`).
@@ -61,7 +96,7 @@ fn advice_template(outcome: Outcome, socket: bool) -> &'static str {
             "allow a TLS version that the server supports with {tls.versions}, or allow this one on the server"
         }
         Outcome::TlsNoCommonParameters => {
-            "allow a cipher suite and a key-exchange group that both ends support ({tls.suites}, {tls.groups}); a server whose only key is RSA-PSS, Ed448 or DSA needs another key: these are not supported"
+            "a server whose only key is RSA-PSS, Ed448 or DSA needs another key: these are not supported; otherwise allow a cipher suite and a key-exchange group that both ends support ({tls.suites}, {tls.groups})"
         }
         Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
             "the server's log may say more; -v shows what was seen here"
@@ -73,9 +108,7 @@ fn advice_template(outcome: Outcome, socket: bool) -> &'static str {
         Outcome::NoSocket => {
             "fix the named problem of this machine; addresses in {load.source_addresses} must belong to it"
         }
-        _ => {
-            "is the server running, is the address right, and is it {plain} (plaintext) or {secured} (TLS)?"
-        }
+        _ => DEFAULT_ADVICE,
     }
 }
 
@@ -174,10 +207,56 @@ mod tests {
                 "are host and port those",
             ),
         ] {
-            let advice =
-                connect_failure_advice(outcome, url, registry::connect_advice(&plan, outcome));
+            let advice = advice_for(outcome, url, &plan, TlsProgress::Unknown);
             assert!(advice.contains(text), "{outcome:?} {url}: {advice}");
         }
+    }
+
+    /// Whether TLS was established before a failure.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum TlsProgress {
+        Unknown,
+        Complete,
+    }
+
+    fn advice_for(outcome: Outcome, url: &str, plan: &Plan, tls: TlsProgress) -> String {
+        let failure = ConnectFailure {
+            outcome,
+            detail: String::new(),
+            is_after_tls: tls == TlsProgress::Complete,
+            is_at_proxy: false,
+        };
+        connect_failure_advice(&failure, url, registry::connect_advice(plan, outcome))
+    }
+
+    #[test]
+    fn scheme_is_not_questioned_once_tls_is_established() {
+        for outcome in [
+            Outcome::ConnectTimeout,
+            Outcome::Reset,
+            Outcome::ConnectionClosed,
+            Outcome::ProtocolError,
+            NOT_SPOKEN,
+        ] {
+            let advice = advice_for(outcome, "grpcs://h:1", &grpc(), TlsProgress::Complete);
+            assert!(
+                advice.contains("TLS was established"),
+                "{outcome:?}: {advice}"
+            );
+            assert!(!advice.contains("://"), "{outcome:?}: {advice}");
+        }
+        let advice = advice_for(NOT_SPOKEN, "https://h:1", &http(), TlsProgress::Complete);
+        assert!(advice.contains("--http-version"), "{advice}");
+    }
+
+    #[test]
+    fn unsupported_server_keys_come_before_suites() {
+        let outcome = Outcome::TlsNoCommonParameters;
+        let advice = advice_for(outcome, "https://h:1", &http(), TlsProgress::Unknown);
+        assert!(
+            advice.starts_with("a server whose only key is RSA-PSS"),
+            "{advice}"
+        );
     }
 
     /// Every key named in advice has a flag; for commands without that flag the key is shown alone.
@@ -190,7 +269,8 @@ mod tests {
                 .iter()
                 .map(|plan| registry::connect_advice(plan, outcome));
             let of_all = [false, true].map(|socket| advice_template(outcome, socket));
-            for text in of_protocols.flatten().chain(of_all) {
+            let after_tls = after_tls_template(outcome, false);
+            for text in of_protocols.flatten().chain(of_all).chain([after_tls]) {
                 let text = text.replace("{plain}", "").replace("{secured}", "");
                 for sub in command.get_subcommands() {
                     let has = |flag: &str| flag_names::is_of(sub, flag);

@@ -112,10 +112,10 @@ fn start_failure_with_advice(
         _ => Exit::Error,
     };
     let help = match &error {
-        EngineError::NoConnection { outcome, url, .. } => Some(advice::connect_failure_advice(
-            *outcome,
+        EngineError::NoConnection { failure, url } => Some(advice::connect_failure_advice(
+            failure,
             url,
-            of_protocol(*outcome),
+            of_protocol(failure.outcome),
         )),
         EngineError::Resolve { source, .. }
             if LocalResourceError::from_io_error(source).is_none() =>

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::transport::address::LocalResourceError;
+use plimsoll_engine::worker::ConnectFailure;
 use plimsoll_engine::{EngineError, Observation, RunCompletion, fault};
 use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::runs::run::{self, Run, RunEnding, RunHeader, RunWriter};
@@ -86,12 +87,12 @@ impl<'a> RunRecorder<'a> {
         }
         writer.set_connection_heap(established.open, established.heap_bytes);
         if established.failed > 0 {
-            let why = established
-                .failure
-                .as_ref()
-                .map_or_else(String::new, |(outcome, detail)| {
-                    format!(": {} ({detail})", outcome.code())
-                });
+            let why = established.failure.as_ref().map_or_else(
+                String::new,
+                |ConnectFailure {
+                     outcome, detail, ..
+                 }| { format!(": {} ({detail})", outcome.code()) },
+            );
             let text = format!(
                 "{} of {} connections were not established{why}",
                 established.failed,
@@ -183,8 +184,8 @@ const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 /// failed because this machine ran out of resources.
 fn is_target_unreachable(error: &EngineError) -> bool {
     match error {
-        EngineError::NoConnection { outcome, .. } => {
-            outcome.failure_source() != Some(FailureSource::Client)
+        EngineError::NoConnection { failure, .. } => {
+            failure.outcome.failure_source() != Some(FailureSource::Client)
         }
         EngineError::Resolve { source, .. } => LocalResourceError::from_io_error(source).is_none(),
         _ => false,

@@ -54,12 +54,7 @@ impl IntervalAggregator {
         let mut workers = 0;
         for ready in self.sources.iter().filter_map(|s| s.ready.clone()) {
             workers = u32::saturating_add(workers, ready.workers);
-            established.add(ConnectSummary {
-                open: ready.open,
-                failed: ready.failed,
-                failure: ready.failure,
-                heap_bytes: None,
-            });
+            established.add(ready.into_summary());
         }
         (established, workers)
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::worker::ConnectSummary;
+use plimsoll_engine::worker::{ConnectFailure, ConnectSummary};
 use plimsoll_engine::{Observation, RunCompletion};
 use plimsoll_model::records::record::RequestRecord;
 use plimsoll_model::runs::run::{IntervalRecord, NegotiatedTls};
@@ -57,14 +57,45 @@ pub(crate) fn send_observation(event: &Observation<'_>, mut send: impl FnMut(Sha
     }
 }
 
+/// The message form of a [`ConnectFailure`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReadyFailure {
+    outcome: Outcome,
+    detail: String,
+    is_after_tls: bool,
+    is_at_proxy: bool,
+}
+
+impl From<ConnectFailure> for ReadyFailure {
+    fn from(failure: ConnectFailure) -> ReadyFailure {
+        ReadyFailure {
+            outcome: failure.outcome,
+            detail: failure.detail,
+            is_after_tls: failure.is_after_tls,
+            is_at_proxy: failure.is_at_proxy,
+        }
+    }
+}
+
+impl From<ReadyFailure> for ConnectFailure {
+    fn from(failure: ReadyFailure) -> ConnectFailure {
+        ConnectFailure {
+            outcome: failure.outcome,
+            detail: failure.detail,
+            is_after_tls: failure.is_after_tls,
+            is_at_proxy: failure.is_at_proxy,
+        }
+    }
+}
+
 /// The report of a process or shard that its connections are open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReadyReport {
     pub(crate) workers: u32,
     pub(crate) open: u32,
     pub(crate) failed: u32,
-    /// The first connection failure and its description.
-    pub(crate) failure: Option<(Outcome, String)>,
+    /// The first connection failure.
+    pub(crate) failure: Option<ReadyFailure>,
 }
 
 impl ReadyReport {
@@ -73,7 +104,16 @@ impl ReadyReport {
             workers,
             open: established.open,
             failed: established.failed,
-            failure: established.failure.clone(),
+            failure: established.failure.clone().map(ReadyFailure::from),
+        }
+    }
+
+    pub(crate) fn into_summary(self) -> ConnectSummary {
+        ConnectSummary {
+            open: self.open,
+            failed: self.failed,
+            failure: self.failure.map(ConnectFailure::from),
+            heap_bytes: None,
         }
     }
 }
@@ -141,7 +181,12 @@ mod tests {
                 workers: 2,
                 open: 10,
                 failed: 1,
-                failure: Some((Outcome::ConnectRefused, "a \"word\"\nmore".into())),
+                failure: Some(ReadyFailure {
+                    outcome: Outcome::ConnectRefused,
+                    detail: "a \"word\"\nmore".into(),
+                    is_after_tls: true,
+                    is_at_proxy: false,
+                }),
             }),
             ShardMessage::Interval(Box::new(IntervalRecord {
                 index: 3,
