@@ -13,6 +13,7 @@ mod verdict_table;
 
 use serde::{Deserialize, Serialize};
 
+use crate::formats::quantity::plural;
 use crate::formats::units::Rate;
 use crate::metrics::measure::Count;
 use crate::plan::{ConnectionEnd, Metric, Objective, Statistic, TimeMetric};
@@ -366,7 +367,7 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
             let (failed, all) = (failed_user_count(record), ended_user_count(record));
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no user ended".to_owned(), |share| {
-                format!("{:.4}% of {all} users", share * 100.0)
+                format!("{:.4}% of {}", share * 100.0, plural(all, "user"))
             });
             (share, text)
         }
@@ -386,7 +387,11 @@ fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, 
             let share =
                 (handshakes > 0).then(|| record.connections_resumed as f64 / handshakes as f64);
             let text = share.map_or("no handshake was made".to_owned(), |share| {
-                format!("{:.4}% of {handshakes} handshakes", share * 100.0)
+                format!(
+                    "{:.4}% of {}",
+                    share * 100.0,
+                    plural(handshakes, "handshake")
+                )
             });
             (share, text)
         }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
+use plimsoll_model::formats::quantity::plural;
 use serde::Serialize;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -102,7 +103,7 @@ pub async fn run(connection: &GrpcConnection, case: &'static str, check: &EchoCh
 fn check_result(result: &mut CaseResult, expected: usize, message: &str) {
     let got = result.messages.len();
     if got != expected {
-        let problem = format!("{got} messages instead of {expected}");
+        let problem = format!("{} instead of {expected}", plural(got as u64, "message"));
         result.problems.push(problem);
     }
     if let Some(other) = result.messages.iter().find(|text| *text != message) {

@@ -28,6 +28,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, CallProgress, Driver, Event, ProtocolError};
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
 use plimsoll_wire::http2::{
@@ -428,7 +429,8 @@ impl<C: StreamCalls> Driver for Connection<C> {
             }
             0 => Ok(()),
             open => Err(connection_closed_error(&format!(
-                "with {open} calls in flight"
+                "with {} in flight",
+                plural(open as u64, "call")
             ))),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::plan::{CallPlan, ConnectionReuse, LoadPlan, Target};
 use plimsoll_model::rows::template::{MetadataField, TraceIds};
 
@@ -178,8 +179,8 @@ impl JourneyPlan {
             ""
         };
         format!(
-            "journey of {} steps: {}{more}",
-            self.names.len(),
+            "journey of {}: {}{more}",
+            plural(self.names.len() as u64, "step"),
             shown.join(", ")
         )
     }

@@ -12,7 +12,7 @@ use super::chart::{
 use super::page::{chart_with_table, section as part};
 use super::tables;
 use super::timeline::TimelineColumn;
-use crate::quantity::{count, or_dash, rate, time};
+use crate::quantity::{count, or_dash, plural, rate, time};
 use crate::sections::table::TextTable;
 
 /// The height of the area with the rates.
@@ -129,12 +129,12 @@ fn hover_area(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Marku
     let from = x.position(column.from_s);
     let spread = |p: f64| Some(ns_to_us(quantile(column.response.histogram()?, p)?));
     let mut text = format!(
-        "{:.0}–{:.0} s: {} scheduled, {} ended, {} errors",
+        "{:.0}–{:.0} s: {} scheduled, {} ended, {}",
         column.from_s,
         column.to_s,
         count(column.due),
         count(column.ended),
-        count(column.errors)
+        plural(column.errors, "error")
     );
     for (name, p) in [("p50", 0.5), ("p99", 0.99)] {
         if let Some(us) = spread(p) {

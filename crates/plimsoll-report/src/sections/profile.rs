@@ -14,7 +14,7 @@ use plimsoll_model::runs::profile::{
 use plimsoll_model::runs::run::{Run, RunError};
 use serde_json::{Value, json};
 
-use crate::quantity::{count, plural, signed_time, time};
+use crate::quantity::{plural, signed_time, time};
 use crate::sections::table::TextTable;
 
 /// Number of functions in the tables on the terminal.
@@ -438,7 +438,7 @@ fn thread_name(stack: &str) -> &str {
 
 /// Formats the number of samples: `1,200 samples`.
 pub(crate) fn format_samples(stacks: &FoldedStacks) -> String {
-    format!("{} samples", count(stacks.sample_count()))
+    plural(stacks.sample_count(), "sample")
 }
 
 #[cfg(test)]

@@ -197,14 +197,14 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     let aside = of(Count::ConnectionsSetAside);
     if aside > 0 {
         let text = format!(
-            "{} connections, replaced while reading the rest of bodies of finished calls",
-            count(aside)
+            "{}, replaced while reading the rest of bodies of finished calls",
+            plural(aside, "connection")
         );
         besides.push(CountFact::new(REPLACED_CONNECTIONS_LABEL, text));
     }
     let unasked = of(Count::MessagesUnasked);
     if unasked > 0 {
-        let text = format!("{} messages that answered no call", count(unasked));
+        let text = format!("{} that answered no call", plural(unasked, "message"));
         besides.push(CountFact::new(UNSOLICITED_LABEL, text));
     }
     let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
@@ -250,10 +250,10 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     facts.extend(describe_goodput(run, of(Count::QueriesGood)));
     if of(RECONNECTED_CALLERS) > 0 {
         let text = format!(
-            "{} in {} sessions, {} attempts failed, {} not resumed",
+            "{} in {}, {} failed, {} not resumed",
             count(of(Count::Reconnects)),
-            count(of(RECONNECTED_CALLERS)),
-            count(of(Count::ReconnectsFailed)),
+            plural(of(RECONNECTED_CALLERS), "session"),
+            plural(of(Count::ReconnectsFailed), "attempt"),
             count(of(Count::HistoryGone)),
         );
         facts.push(CountFact::new("reconnects", text));
@@ -309,7 +309,7 @@ fn describe_answers(
         parts.push(format!("{} by the tokenizer", count(by_file)));
     }
     if unknown > 0 {
-        parts.push(format!("{} answers that it can't count", count(unknown)));
+        parts.push(format!("{} that it can't count", plural(unknown, "answer")));
     }
     let each = measures.times.get(TimeMeasure::TokenMean.key());
     if let Some(p50_us) = each.and_then(|times| times.p50_us).filter(|us| *us > 0.0) {
@@ -324,7 +324,7 @@ fn describe_answers(
         parts.push(format!("{} in{each_second}", count(prompt)));
     }
     if missing > 0 {
-        parts.push(format!("{} answers without usage", count(missing)));
+        parts.push(format!("{} without usage", plural(missing, "answer")));
     }
     let tokens = CountFact {
         is_problem: missing > 0 && counted > 0 || unknown > 0,

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use plimsoll_model::runs::run::Run;
+use plimsoll_model::runs::run::summary::StageSummary;
 
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::sections::facts::{describe_count_check, describe_counts};
@@ -201,15 +202,22 @@ fn describe_traffic(run: &Run) -> Option<CountFact> {
 }
 
 fn describe_connections(run: &Run) -> Option<CountFact> {
-    // Shared connections are made before the first call, mostly in the warm-up, so the connections of all stages are
-    // counted.
-    let stages = &run.summary.stages;
+    let (warmup, counted): (Vec<_>, Vec<_>) = run.summary.stages.iter().partition(|s| s.warmup);
+    let made = |stages: &[&StageSummary]| -> u64 {
+        let each = stages.iter();
+        each.map(|s| s.connections_full + s.connections_resumed)
+            .sum()
+    };
+    // Calls of the warm-up are in no total, and neither are its connections. If all of them were made in the warm-up,
+    // they are those that the counted calls use.
+    let (stages, besides) = match (made(&counted), made(&warmup)) {
+        (0, 0) => return None,
+        (0, _) => (&warmup, 0),
+        (_, besides) => (&counted, besides),
+    };
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
     let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();
     let retried: u64 = stages.iter().map(|s| s.connections_retried).sum();
-    if full + resumed == 0 {
-        return None;
-    }
     let mut text = format!("{} made", count(full + resumed));
     if run.header.tls.is_some() {
         let _ = write!(
@@ -221,6 +229,9 @@ fn describe_connections(run: &Run) -> Option<CountFact> {
     }
     if retried > 0 {
         let _ = write!(text, "; {} retried (HelloRetryRequest)", count(retried));
+    }
+    if besides > 0 {
+        let _ = write!(text, "; {} more in the warm-up", count(besides));
     }
     let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
     if lost > 0 {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use plimsoll_model::formats::input::{self, LineEnd};
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::law::{LawError, ServerDelays};
 
 use super::{
@@ -138,7 +139,8 @@ impl Envelope {
         let count = self.requests.len() as u64;
         if count != opened.requests {
             return Err(format!(
-                "{count} requests, but the server wrote {}: lines are missing or were added",
+                "{}, but the server wrote {}: lines are missing or were added",
+                plural(count, "request"),
                 opened.requests
             ));
         }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::Path;
 
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::spec::UrlSchemes;
 use plimsoll_protocols::interface::foreign::ForeignTool;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
@@ -280,7 +281,8 @@ fn translate_threads(ours: &mut Vec<OsString>, threads: u16) {
         ours.splice(end..end, connections);
     }
     console::print_notice(format_args!(
-        "{threads} threads: taken as a minimum number of connections; plimsoll chooses the number of workers itself (--workers {threads} sets it)"
+        "{}: taken as a minimum number of connections; plimsoll chooses the number of workers itself (--workers {threads} sets it)",
+        plural(u64::from(threads), "thread")
     ));
 }
 

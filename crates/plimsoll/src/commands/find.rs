@@ -25,7 +25,7 @@ use plimsoll_model::search::{
 use plimsoll_model::spec::{
     FindSpec, RateSpec, RowsSpec, Spec, apply_flags, apply_flags_to_optional,
 };
-use plimsoll_report::quantity::{rate, time};
+use plimsoll_report::quantity::{plural, rate, time};
 use plimsoll_report::search as shown;
 use plimsoll_report::sentences::closing;
 use serde::{Deserialize, Serialize};
@@ -288,7 +288,7 @@ impl TrialTemplate<'_> {
             }
             SearchVariable::Users => {
                 load.clients = Some(attempt.rate_per_s as u32);
-                format!("{} users", attempt.rate_per_s)
+                plural(attempt.rate_per_s as u64, "user")
             }
         };
         spec.name = Some(format!("{}, {amount}", self.name));

@@ -249,8 +249,13 @@ fn set_default_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) ->
     if load.calls.is_none() && load.duration.is_none() {
         load.duration = Some(Period(DEFAULT_DURATION));
     }
+    let many = if clients == 1 {
+        "1 client makes".to_owned()
+    } else {
+        format!("{clients} clients make")
+    };
     Some(format!(
-        "neither a rate nor clients were given: {clients} clients make call after call. The same, spelled out: {line} --clients {clients}; --rate 100/s sends at a rate instead"
+        "neither a rate nor clients were given: {many} call after call. The same, spelled out: {line} --clients {clients}; --rate 100/s sends at a rate instead"
     ))
 }
 

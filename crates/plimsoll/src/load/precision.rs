@@ -68,7 +68,7 @@ impl PrecisionMonitor {
                 precision_text(width, self.rates.len())
             ),
             None => format!(
-                "load.precision: not reached, {} seconds are not enough to tell: measure longer",
+                "load.precision: not reached, too few seconds to tell ({}): measure longer",
                 self.rates.len()
             ),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::formats::quantity::planned_time as planned_length;
+use crate::formats::quantity::{planned_time as planned_length, plural};
 use crate::records::record::{OutcomeCounts, StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
@@ -201,7 +201,7 @@ impl HealthProblem {
     ) -> HealthProblem {
         let why: Vec<String> = reasons
             .iter()
-            .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
+            .map(|(outcome, n)| format!("{} ({})", outcome.explanation(), plural(n, "time")))
             .collect();
         ProblemKind::ConnectionsMissing.invalidating_problem(format!(
                 "{open} of {wanted} connections came up: {}; only their load was measured, so use at most as many as the target accepts",
@@ -436,7 +436,8 @@ fn describe_exhausted_resources(record: &StageRecord) -> impl Iterator<Item = He
     ];
     limits.into_iter().filter_map(|(outcome, kind, advice)| {
         let n = record.outcomes.get(outcome) + record.connect_failures.get(outcome);
-        let text = format!("{}, {n} times: {advice}", outcome.explanation());
+        let times = plural(n, "time");
+        let text = format!("{}, {times}: {advice}", outcome.explanation());
         (n > 0).then(|| kind.invalidating_problem(text))
     })
 }

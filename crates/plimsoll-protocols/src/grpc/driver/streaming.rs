@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{Event, MAX_UNSENT_BYTES};
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
@@ -136,7 +137,10 @@ impl GrpcDriver {
         if script.cancel_after.is_some_and(|after| received >= after) {
             self.cancel_as_planned(id, to);
         } else if let Some(expected) = script.expect.filter(|expected| received > *expected) {
-            let why = format!("more than the {expected} messages expected");
+            let why = format!(
+                "more than the {} expected",
+                plural(u64::from(expected), "message")
+            );
             self.end_call(
                 id,
                 Outcome::StreamLong,
@@ -176,8 +180,8 @@ impl GrpcDriver {
         let sent = exchange.messages_sent(script);
         if let Some(expected) = script.expect.filter(|n| exchange.received < *n) {
             let why = format!(
-                "status OK after {} messages from the server instead of {expected}",
-                exchange.received
+                "status OK after {} from the server instead of {expected}",
+                plural(u64::from(exchange.received), "message")
             );
             return Some((Outcome::StreamShort, why));
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_engine::script::{RequestTrace, ScriptContext};
+use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::{CallSample, Outcome, Time};
 
@@ -151,7 +152,10 @@ impl UserSession {
             let outcome = Outcome::TokensShort;
             turn.record_failure_message(
                 outcome,
-                &format!("done after {received} tokens instead of {promised}"),
+                &format!(
+                    "done after {} instead of {promised}",
+                    plural(received, "token")
+                ),
             );
             return outcome;
         }
@@ -161,9 +165,9 @@ impl UserSession {
         turn.record_failure_message(
             Outcome::TokensLost,
             &format!(
-                "{received} of {} tokens received, {} duplicates, {} out of order",
-                sent.map_or("?".to_owned(), |n| n.to_string()),
-                account.duplicated,
+                "{received} of {} received, {}, {} out of order",
+                sent.map_or("? tokens".to_owned(), |n| plural(n, "token")),
+                plural(account.duplicated, "duplicate"),
                 account.out_of_order
             ),
         );

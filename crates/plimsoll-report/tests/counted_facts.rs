@@ -1,0 +1,48 @@
+//! Lines that count something: the noun is singular for one, and the warm-up's share is told apart.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod made;
+
+use plimsoll_model::Count;
+use plimsoll_model::runs::run::Run;
+use plimsoll_model::runs::run::summary::MeasuresSummary;
+use plimsoll_report::terminal::{TerminalOptions, render};
+
+fn shown(run: &Run) -> String {
+    render(run, &TerminalOptions::default())
+}
+
+#[test]
+fn one_counted_thing_is_singular() {
+    let (_dir, mut run) = made::run("counts");
+    for (number, expected) in [
+        (1, "1 message that answered no call"),
+        (2, "2 messages that answered no call"),
+    ] {
+        run.summary.total.measures = Some(MeasuresSummary {
+            counts: [(Count::MessagesUnasked.key(), number)].into(),
+            ..MeasuresSummary::default()
+        });
+        let text = shown(&run);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn connections_of_warmup_are_told_apart() {
+    let (_dir, mut run) = made::run("connections");
+    let mut warmup = run.summary.stages[0].clone();
+    warmup.warmup = true;
+    run.summary.stages.insert(0, warmup);
+    for (before, counted, expected) in [
+        (100, 150, "150 made; 100 more in the warm-up"),
+        (0, 4, "4 made\n"),
+        (4, 0, "4 made\n"),
+    ] {
+        run.summary.stages[0].connections_full = before;
+        run.summary.stages[1].connections_full = counted;
+        let text = shown(&run);
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
