@@ -9,6 +9,7 @@ pub mod scenario;
 pub mod user;
 pub mod worker;
 
+mod client_numbers;
 mod context;
 mod user_meter;
 

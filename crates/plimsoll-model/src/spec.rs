@@ -191,7 +191,8 @@ pub struct RowsSpec {
     /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or one JSON object per line.
     #[arg(id = "rows", long, value_name = "FILE", help_heading = "Call")]
     pub file: Option<PathBuf>,
-    /// Which row each call uses: round-robin, random or unique (none twice) [default: round-robin].
+    /// Which row each call uses: round-robin, random, unique (none twice) or client (each keeps one) [default:
+    /// round-robin].
     #[arg(
         id = "rows_order",
         long = "rows-order",

@@ -81,6 +81,13 @@ pub trait ScriptFactory: Send + Sync + 'static {
     /// Returns the number of calls that a script makes if it does not fail.
     fn calls_per_script(&self) -> u32;
 
+    /// Returns whether the users that a client of a closed loop starts have numbers of that client: of `n` clients,
+    /// client `k` starts the users `k`, `k + n`, `k + 2n` and so on. Otherwise users are numbered in the order in which
+    /// they start.
+    fn numbers_users_by_client(&self) -> bool {
+        false
+    }
+
     /// Returns the same as [`crate::driver::Protocol::trace_ids`].
     fn trace_ids(&self) -> Option<TraceIds> {
         None

@@ -14,6 +14,7 @@ use plimsoll_model::runs::run::UserLevels;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{Outcome, Time};
 
+use super::client_numbers::ClientNumbers;
 use super::context::{
     LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptStart,
 };
@@ -76,6 +77,8 @@ pub struct ScriptClient<C: ScriptFactory> {
     outboxes: Vec<Vec<u8>>,
     in_flight: u64,
     meter: UserMeter,
+    /// The numbers of users, if each client has numbers of its own.
+    client_numbers: Option<ClientNumbers>,
 }
 
 /// A request for the connection of one of a script's links.
@@ -92,6 +95,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         share.calls = share.calls.map(|n| n.div_ceil(calls));
         let clients = share.clients;
         let links = scripts.targets().len().min(MAX_LINKS);
+        let by_client = clients > 0 && scripts.numbers_users_by_client();
         let users = ScriptClient {
             scripts,
             slots: GenerationalSlab::default(),
@@ -101,6 +105,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             outboxes: vec![Vec::new(); links],
             in_flight: 0,
             meter: UserMeter::default(),
+            client_numbers: by_client.then(|| ClientNumbers::from_share(&share)),
         };
         let mut worker = EventLoop::with_client(users, share, network, links, READ_BUFFER_BYTES);
         if let CallSource::Closed(closed) = &mut worker.call_source {
@@ -207,8 +212,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             }
         }
         if let Some(ok) = ended {
-            self.end_script(control, index, now);
-            self.schedule_next_script(ok, now);
+            let number = self.end_script(control, index, now);
+            self.schedule_next_script(number, ok, now);
         }
     }
 
@@ -227,26 +232,35 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         });
     }
 
-    fn end_script(&mut self, control: &mut impl WorkerControl, index: u64, now: Time) {
+    /// Removes a script and closes its connections. Returns its number.
+    fn end_script(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u64,
+        now: Time,
+    ) -> Option<u64> {
         for link in 0..self.client.outboxes.len() {
             self.close_link(control, index, LinkId(link as u8));
         }
-        if let Some(slot) = self.client.slots.remove(index) {
-            if slot.is_waiting {
-                self.client.meter.end_wait(now);
-            }
-            self.client.meter.remove_user(now);
+        let slot = self.client.slots.remove(index)?;
+        if slot.is_waiting {
+            self.client.meter.end_wait(now);
         }
+        self.client.meter.remove_user(now);
+        Some(slot.number)
     }
 
-    /// Lets the user start its next script, after a pause.
-    fn schedule_next_script(&mut self, ok: bool, now: Time) {
+    /// Lets the client of user `number` start its next script, after a pause.
+    fn schedule_next_script(&mut self, number: Option<u64>, ok: bool, now: Time) {
         if let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals {
             let pause = if ok {
                 think
             } else {
                 think.max(MIN_PAUSE_AFTER_FAILURE)
             };
+            if let (Some(numbers), Some(number)) = (&mut self.client.client_numbers, number) {
+                numbers.release(number, now + pause);
+            }
             self.call_source.release_client(pause, now);
         }
     }
@@ -400,6 +414,10 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     }
 
     fn start_client_call(&mut self, control: &mut impl WorkerControl, number: u64, now: Time) {
+        let numbers = self.client.client_numbers.as_mut();
+        let number = numbers
+            .and_then(ClientNumbers::start_next)
+            .unwrap_or(number);
         self.begin_script(control, ScriptStart { number, late_ns: 0 }, now);
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
+use super::steps::STEPS_KEY;
 use super::target::{
     allows_path, call_path, is_bare_unix_socket, parse_target_for, schemes_for_section,
     section_for_url, section_matches_url, split_scheme, target_syntax_help,
@@ -255,7 +256,9 @@ impl Problems {
             }
         }
         let (protocol, section) = spec.call.present_sections().next()?;
-        if spec.rows.is_some() && !protocol.supports_rows {
+        // The steps of a journey use rows in every protocol.
+        let is_journey = section.contains_key(STEPS_KEY);
+        if spec.rows.is_some() && !protocol.supports_rows && !is_journey {
             let others = list_sections(|protocol| protocol.supports_rows);
             self.add(
                 "rows",

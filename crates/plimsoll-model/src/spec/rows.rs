@@ -52,11 +52,30 @@ impl Problems {
         let Some(variation) = call.variation_settings() else {
             return;
         };
-        if variation.row_order() != RowOrder::Unique {
-            return;
-        }
         let rows = variation.row_count();
         let key = "rows.order";
+        match variation.row_order() {
+            RowOrder::Unique => {}
+            RowOrder::Client => {
+                let is_journey = call.max_calls_per_journey().is_some();
+                match load.arrivals.clients().filter(|_| is_journey) {
+                    None => self.add(
+                        key,
+                        "\"client\" is for journeys of load.clients, each of whom keeps its row: use \"round-robin\", \"random\" or \"unique\"",
+                    ),
+                    Some(clients) if u64::from(clients) > rows => {
+                        let (rows, clients) = (plural(rows, "row"), plural(u64::from(clients), "client"));
+                        self.add(
+                            key,
+                            format!("\"client\" needs one row per client: the file has only {rows} for {clients}"),
+                        );
+                    }
+                    Some(_) => {}
+                }
+                return;
+            }
+            RowOrder::RoundRobin | RowOrder::Random => return,
+        }
         let enough = match load.arrivals {
             ArrivalModel::Open(_) => {
                 let arrivals = Schedule::new(load, seed).share(0, 1);

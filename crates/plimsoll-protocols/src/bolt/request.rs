@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Target};
-use plimsoll_model::rows::template::{CommandOutput, FieldSource, MetadataField};
+use plimsoll_model::rows::template::{
+    CommandOutput, FieldSource, MetadataField, VariationSettings,
+};
 
 use super::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 use super::header;
@@ -88,6 +90,10 @@ impl Call for BoltCall {
             Some(journey) => ("bolt", journey.name().into()),
             None => ("bolt", self.method.as_str().into()),
         }
+    }
+
+    fn variation_settings(&self) -> Option<&VariationSettings> {
+        self.journey.as_ref().map(|journey| &journey.variation)
     }
 
     fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {

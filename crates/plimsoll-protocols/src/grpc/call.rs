@@ -122,6 +122,9 @@ impl Call for GrpcCall {
     }
 
     fn variation_settings(&self) -> Option<&VariationSettings> {
+        if let Some(journey) = &self.journey {
+            return Some(&journey.variation);
+        }
         let of_metadata = self.varying_metadata.as_ref().map(|m| &m.variation);
         self.varying.as_ref().map(|v| &v.variation).or(of_metadata)
     }

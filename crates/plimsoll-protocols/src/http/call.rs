@@ -144,6 +144,9 @@ impl Call for HttpCall {
     }
 
     fn variation_settings(&self) -> Option<&VariationSettings> {
+        if let Some(journey) = &self.journey {
+            return Some(&journey.variation);
+        }
         self.varying.as_ref().map(|all| &all.variation)
     }
 

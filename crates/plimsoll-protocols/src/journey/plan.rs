@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::plan::{CallPlan, ConnectionReuse, LoadPlan, Target};
-use plimsoll_model::rows::template::{MetadataField, TraceIds};
+use plimsoll_model::rows::template::{MetadataField, RowOrder, TraceIds, VariationSettings};
 
 use super::capture::CaptureRule;
 use super::cookies::ConnectionSecurity;
@@ -33,6 +33,8 @@ pub struct JourneyPlan {
     pub(crate) query_secrets: Vec<(String, String)>,
     /// The maximum number of calls that one user can make.
     pub(crate) max_calls: u32,
+    /// The settings from which the values of all steps are computed.
+    pub(crate) variation: VariationSettings,
     /// The constant header fields of all steps. If only one step has a field, its name here includes the step's number.
     pub(crate) constant_fields: Vec<(String, String)>,
     /// The header fields with templates, named in the same way.
@@ -170,6 +172,11 @@ impl JourneyPlan {
         self.max_calls
     }
 
+    /// Returns whether each client uses the same row in all its journeys.
+    pub(super) fn has_rows_by_client(&self) -> bool {
+        self.variation.row_order() == RowOrder::Client
+    }
+
     /// Returns the journey's name: its number of steps and the names of the first five.
     pub(crate) fn name(&self) -> String {
         let shown: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
@@ -198,6 +205,7 @@ impl JourneyPlan {
     /// Returns a copy of the journey whose requests carry these trace ids.
     pub(crate) fn with_trace_ids(&self, ids: TraceIds) -> JourneyPlan {
         let mut plan = self.clone();
+        plan.variation = plan.variation.with_trace_ids(ids);
         for step in &mut plan.steps {
             if let Some(traced) = (step.module.with_trace_ids)(&step.call, ids) {
                 step.call = traced;

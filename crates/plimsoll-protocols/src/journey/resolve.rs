@@ -97,6 +97,7 @@ where
         taken,
         uses_rows,
         loops,
+        variation,
         ..
     } = resolver;
     if spec.rows.is_some() && !uses_rows {
@@ -128,6 +129,7 @@ where
         targets,
         query_secrets: query_string_secrets(steps),
         max_calls: max_calls(steps),
+        variation,
         loops,
         steps: resolved,
         constant_fields,

@@ -1,9 +1,14 @@
 //! Contents of requests and responses: varying data, compressed messages, and invalid answers.
 
 mod answers;
+#[path = "../../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
 mod framed;
 mod journeys;
 mod loops;
+#[path = "../support/path_counts.rs"]
+mod path_counts;
+mod rows;
 mod sockets;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,15 +1,11 @@
 //! Journeys of several steps through a site on Django: a form with a CSRF token, a session in a cookie, a bearer token,
 //! a list in pages, an order that is refused once, and its look-up at the place that the answer names.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::thread;
 
 use serde_json::Value;
 
+use crate::path_counts::count_requests;
 use crate::run_measured;
 use crate::support::peers::python;
 use crate::support::{Place, Server};
@@ -253,36 +249,6 @@ fn processes_divide_users_and_merge_steps() {
             .contains("on average, at most 4; waiting for a connection:"),
         "{report}"
     );
-}
-
-/// How often each path was requested.
-type PathCounts = Arc<Mutex<BTreeMap<String, u64>>>;
-
-/// Answers each request on a connection with two bytes, and counts its path.
-fn answer_requests(connection: TcpStream, counts: &PathCounts) {
-    let mut answers = connection.try_clone().expect("a socket");
-    let mut lines = BufReader::new(connection).lines().map_while(Result::ok);
-    while let Some(first) = lines.next() {
-        let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
-        if lines.by_ref().any(|line| line.is_empty()) {
-            *counts.lock().expect("counts").entry(path).or_default() += 1;
-            let _ = answers.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
-        }
-    }
-}
-
-fn count_requests() -> (SocketAddr, PathCounts) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let counts = PathCounts::default();
-    let counted = Arc::clone(&counts);
-    thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            let counts = Arc::clone(&counted);
-            thread::spawn(move || answer_requests(connection, &counts));
-        }
-    });
-    (address, counts)
 }
 
 #[test]

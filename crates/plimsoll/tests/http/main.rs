@@ -11,6 +11,8 @@ mod credentials;
 mod journeys;
 mod judging;
 mod packed;
+#[path = "../support/path_counts.rs"]
+mod path_counts;
 mod recordings;
 mod retries;
 #[path = "../support/mod.rs"]

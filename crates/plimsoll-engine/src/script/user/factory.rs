@@ -99,6 +99,10 @@ where
         self.shared.links[usize::from(link.0)].1.as_ref()
     }
 
+    fn numbers_users_by_client(&self) -> bool {
+        self.shared.scenario.numbers_users_by_client()
+    }
+
     fn calls_per_script(&self) -> u32 {
         // Journeys differ in their number of calls, so a journey counts as one.
         let scenario = &self.shared.scenario;

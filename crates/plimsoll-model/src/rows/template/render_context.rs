@@ -174,6 +174,7 @@ impl RenderContext<'_> {
     pub fn row_index(&self) -> usize {
         let rows = self.variation.rows;
         let row = match self.variation.order {
+            RowOrder::Client => self.client_number() % rows,
             // When the plan was resolved, it was checked that there are enough unique rows.
             RowOrder::RoundRobin | RowOrder::Unique if self.variation.uses_rows_by_arrival => {
                 self.number / self.variation.in_a_row % rows

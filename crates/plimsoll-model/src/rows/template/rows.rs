@@ -24,6 +24,8 @@ named! {
         Random "random",
         /// Call k uses row k, and no row is used twice.
         Unique "unique",
+        /// Client k uses row k in all its journeys, and no other client uses it.
+        Client "client",
     }
 }
 
