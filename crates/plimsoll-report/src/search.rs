@@ -54,7 +54,13 @@ pub fn headline(record: &SearchRecord) -> String {
                 amount(&record.goal, line)
             )
         }
-        (Some(line), _) => format!("{} is the load line ({held}).", amount(&record.goal, line)),
+        (Some(line), _) => {
+            let amount = amount(&record.goal, line);
+            match record.goal.variable {
+                SearchVariable::Rate => format!("{amount} is the load line ({held})."),
+                SearchVariable::Users => format!("Carries {amount} with {held}."),
+            }
+        }
         (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
         (None, _) if record.trials.iter().any(|t| t.verdict == TrialVerdict::Met) => format!(
             "No {what} was found to meet {held}: where some trials met it, longer or more trials missed it."

@@ -274,7 +274,7 @@ fn greatest_number_of_users_matches_littles_law() {
         if !matches!(found.limit, LimitingFactor::Generator { .. }) {
             let confirmed = if found.confirmed { 0 } else { 90 };
             assert_eq!(code, Some(confirmed), "{said}");
-            let sentence = format!("{line} users is the load line (p90 < 150ms)");
+            let sentence = format!("Carries {line} users with p90 < 150ms.");
             assert!(said.contains(&sentence), "{said}");
         }
     }
