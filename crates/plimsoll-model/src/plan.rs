@@ -13,6 +13,7 @@ mod tokens;
 mod watch;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -62,6 +63,8 @@ pub struct Plan {
     pub keep_requests: bool,
     /// Number of calls in the random sample from which spans are made, at most
     /// [`MAX_SAMPLED_CALLS`](crate::records::record::MAX_SAMPLED_CALLS); 0: none.
+    /// The checksums of the files that the calls are made of, by path.
+    pub checksums: BTreeMap<String, String>,
     pub span_sample: u32,
 }
 

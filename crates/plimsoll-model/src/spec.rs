@@ -58,6 +58,7 @@ pub use call::CallSpec;
 pub use context::ResolveContext;
 pub use field_value::MetadataSpec;
 pub use file_calls::generated_file_size;
+pub use files::file_checksum;
 pub use find::{FindSpec, UserRange};
 pub use flag_overrides::{apply_flags, apply_flags_to_optional};
 pub use goodput::GoodputSpec;
@@ -113,6 +114,10 @@ pub struct Spec {
     pub labels: crate::formats::labels::Labels,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
+    /// The checksums of files that the plan names, by path, written by saved plans: the load is refused if a file has
+    /// changed. Default: not checked.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub checksums: BTreeMap<String, String>,
     /// A file of rows, for data that varies from call to call.
     pub rows: Option<RowsSpec>,
     /// The call: one section, named after its protocol.

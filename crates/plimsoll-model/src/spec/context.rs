@@ -19,6 +19,10 @@ pub trait ResolveContext {
     /// # Errors
     /// Returns the errors of the file system.
     fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>>;
+    /// Returns the checksum of a file. `None`: it can't be read, or not twice, such as a pipe.
+    fn file_checksum(&self, _path: &Path) -> Option<String> {
+        None
+    }
     /// Reads the arrivals of a file.
     ///
     /// # Errors

@@ -1,8 +1,18 @@
 //! The files that a plan refers to.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::Spec;
+use flate2::Crc;
+
+use super::{Problems, ResolveContext, Spec};
+
+/// Returns the checksum of a file's content, in hexadecimal digits.
+pub fn file_checksum(content: &[u8]) -> String {
+    let mut crc = Crc::new();
+    crc.update(content);
+    format!("{:08x}", crc.sum())
+}
 
 impl Spec {
     /// Returns the files that determine the calls, with the plan keys that name them: two runs of a plan are comparable
@@ -23,6 +33,14 @@ impl Spec {
         rows.chain(called).collect()
     }
 
+    /// Returns those of [`Spec::data_files`] that are data, whose checksums a saved plan has. Codec plugins are compiled
+    /// on each machine, so they may differ.
+    fn checked_files(&self) -> impl Iterator<Item = PathBuf> {
+        let files = self.data_files().into_iter();
+        let data = files.filter(|(key, _)| !key.ends_with(".codec"));
+        data.map(|(_, path)| path)
+    }
+
     /// Returns the files of the TLS settings, with the plan keys that name them.
     pub fn tls_files(&self) -> Vec<(String, PathBuf)> {
         let Some(tls) = &self.tls else {
@@ -38,5 +56,36 @@ impl Spec {
         named
             .filter_map(|(key, path)| Some((key.to_owned(), path.clone()?)))
             .collect()
+    }
+}
+
+impl Problems {
+    /// Returns the checksums of the files that the calls are made of, by path. Reports files that have changed since the
+    /// plan was saved.
+    pub(super) fn resolve_checksums(
+        &mut self,
+        spec: &Spec,
+        surroundings: &dyn ResolveContext,
+    ) -> BTreeMap<String, String> {
+        let mut checksums = BTreeMap::new();
+        for path in spec.checked_files() {
+            let (Some(name), Some(checksum)) = (path.to_str(), surroundings.file_checksum(&path))
+            else {
+                continue;
+            };
+            let saved = spec.checksums.get(name);
+            if let Some(saved) = saved.filter(|saved| **saved != checksum)
+                && !checksums.contains_key(name)
+            {
+                self.add(
+                    "checksums",
+                    format!(
+                        "{name} has changed since the plan was saved (checksum {saved}, now {checksum}): remove its line to use it anyway"
+                    ),
+                );
+            }
+            checksums.insert(name.to_owned(), checksum);
+        }
+        checksums
     }
 }

@@ -61,6 +61,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     if let (Some(call), Some(load)) = (&call, &load) {
         problems.check_row_count(call, load, seed);
     }
+    let checksums = problems.resolve_checksums(spec, surroundings);
     if let Err(problem) = labels::check(&spec.labels) {
         problems.add("labels", problem);
     }
@@ -84,6 +85,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             labels: spec.labels.clone(),
             keep_requests: spec.requests.unwrap_or(false),
             span_sample: spec.span_sample.unwrap_or(0),
+            checksums,
         }),
         _ => Err(problems.0),
     }

@@ -111,6 +111,7 @@ impl SessionLoad {
             labels: plimsoll_model::formats::labels::Labels::new(),
             keep_requests: false,
             span_sample: 0,
+            checksums: Default::default(),
         };
         let sessions = SessionScripts::new(SessionOptions {
             api: target(api),

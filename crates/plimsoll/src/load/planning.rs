@@ -246,6 +246,14 @@ impl ResolveContext for SystemContext<'_> {
         input::read(path)
     }
 
+    fn file_checksum(&self, path: &Path) -> Option<String> {
+        self.check_file(path).ok()?;
+        // A pipe can be read only once.
+        let is_file = path.metadata().is_ok_and(|facts| facts.is_file());
+        let content = is_file.then(|| input::read(path).ok()).flatten()?;
+        Some(spec::file_checksum(&content))
+    }
+
     fn read_recording(&self, request: &RecordingOptions) -> Result<Recording, String> {
         (self.check_file(&request.file)).map_err(|e| format!("{}: {e}", request.file.display()))?;
         // Cache recordings: a plan may be resolved several times, and must get the same recording each time, even if

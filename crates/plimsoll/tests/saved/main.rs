@@ -9,6 +9,7 @@
 
 #[path = "../../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
+mod named_files;
 #[path = "../support/mod.rs"]
 mod support;
 
