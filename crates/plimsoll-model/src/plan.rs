@@ -43,7 +43,9 @@ pub struct Plan {
     pub name: String,
     /// The server that calls go to.
     pub target: Target,
-    /// `None`: plaintext.
+    /// Whether the target is reached over TLS.
+    pub is_target_secured: bool,
+    /// The TLS settings of all targets that are reached over TLS; `None`: all are reached in plaintext.
     pub tls: Option<TlsPlan>,
     /// The call that the load makes.
     pub call: CallPlan,

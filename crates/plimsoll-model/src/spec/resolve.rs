@@ -69,12 +69,13 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
         problems.add("lanes", "only `plimsoll run` supports lanes");
     }
     match (target, call, load, problems.0.is_empty()) {
-        (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
+        (Some((target, is_target_secured)), Some(call), Some(load), true) => Ok(Plan {
             name: spec
                 .name
                 .clone()
                 .unwrap_or_else(|| default_name(&call, &load)),
             target,
+            is_target_secured,
             tls,
             call,
             load,

@@ -79,6 +79,7 @@ impl SessionLoad {
         let plan = Plan {
             name: "test".to_owned(),
             target: target(api),
+            is_target_secured: false,
             tls: None,
             call: CallPlan::new(call.clone()),
             load: LoadPlan {

@@ -1,9 +1,10 @@
 //! Describes the settings of a run in words that all reports share.
 
+use std::iter;
 use std::path::Path;
 
 use plimsoll_model::runs::run::file_name;
-use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, RunHeader};
+use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, OtherTarget, RunHeader};
 use plimsoll_model::runs::run::{Labels, MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
 use crate::history::sanitise;
@@ -29,10 +30,7 @@ pub(crate) fn describe_setup(h: &RunHeader) -> Vec<String> {
         parts.push(format!("from {} shards", count(h.shards.len() as u64)));
     }
     parts.extend(h.version.as_ref().map(|version| format!("HTTP/{version}")));
-    parts.extend(
-        h.security
-            .map(|security| describe_link_security(h, security)),
-    );
+    parts.extend(h.security.map(|security| describe_security(h, security)));
     let warmup = h.warmup_length();
     if !warmup.is_zero() {
         let us = warmup.as_micros() as f64;
@@ -99,12 +97,31 @@ pub(crate) fn describe_arrivals(
     })
 }
 
+/// Describes the security of connections: once if it is the same for all targets, or else for each of them.
+fn describe_security(h: &RunHeader, own: ConnectionSecurity) -> String {
+    let is_same = |other: &OtherTarget| other.security == own;
+    if h.other_targets.iter().all(is_same) {
+        return describe_link_security(h, own);
+    }
+    let others = h.other_targets.iter();
+    let others = others.map(|other| {
+        let security = describe_link_security(h, other.security);
+        format!("{security} to {}", other.target)
+    });
+    let own = format!("{} to the target", describe_link_security(h, own));
+    let all: Vec<String> = iter::once(own).chain(others).collect();
+    all.join(", ")
+}
+
 fn describe_link_security(h: &RunHeader, security: ConnectionSecurity) -> String {
     let name = match security {
         ConnectionSecurity::Plaintext => "plaintext",
         ConnectionSecurity::Tls => "TLS",
         ConnectionSecurity::MutualTls => "mutual TLS",
     };
+    if security == ConnectionSecurity::Plaintext {
+        return name.to_owned();
+    }
     let name = if h.insecure {
         format!("INSECURE {name}")
     } else {

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::support::peers::python;
-use super::support::{Place, Server, stderr_of};
+use super::support::{CLIENT_TLS, Place, SERVER_TLS, Server, stderr_of};
 
 const STEPS: &str = r#"
 [[steps]]
@@ -149,4 +149,35 @@ fn invalid_targets_name_their_step() {
         assert_eq!(refused.status.code(), Some(2), "{said}");
         assert!(said.contains(problem), "{problem}\n{said}");
     }
+}
+
+/// Only the second target is reached over TLS.
+#[test]
+fn security_is_recorded_for_each_target() {
+    let place = Place::new();
+    place.certificates();
+    let own = place.serve(&["http"]);
+    let other = place.serve(&[&["http"], &SERVER_TLS[..]].concat());
+    let secured = format!("https://{}", other.address());
+    let plan = format!(
+        "target = \"http://{}\"\n[load]\nclients = 2\ncalls = 6\n\
+         [[steps]]\nname = \"own\"\npath = \"/\"\n\
+         [[steps]]\nname = \"other\"\ntarget = \"{secured}\"\npath = \"/\"\n",
+        own.address()
+    );
+    fs::write(place.path("plan.toml"), plan).expect("a writable folder");
+    let words = [&["run", "plan.toml", "-q", "--out", "run"], &CLIENT_TLS[..]].concat();
+    place.expect(0, &words);
+    let run = place.run_json("run");
+    assert_eq!(run["security"], "plaintext", "{run}");
+    let others = serde_json::json!([{"target": secured, "security": "tls"}]);
+    assert_eq!(run["other_targets"], others, "{run}");
+    let report = place.expect(0, &["report", "run"]);
+    let words: Vec<&str> = report.split_whitespace().collect();
+    let report = words.join(" ");
+    assert!(
+        report.contains("plaintext to the target, TLS ("),
+        "{report}"
+    );
+    assert!(report.contains(&format!("to {secured}")), "{report}");
 }

@@ -72,8 +72,11 @@ pub struct RunHeader {
         skip_serializing_if = "Option::is_none"
     )]
     pub version: Option<String>,
-    /// The planned security of connections.
+    /// The planned security of connections to the target.
     pub security: Option<ConnectionSecurity>,
+    /// The targets of steps besides the plan's own; left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_targets: Vec<OtherTarget>,
     /// The parameters that TLS handshakes negotiated.
     pub tls: Option<NegotiatedTls>,
     /// Whether every server certificate was accepted unverified; left out where certificates were verified.
@@ -151,6 +154,15 @@ pub struct RunHeader {
     pub server_pids: Vec<i32>,
     /// The planned stages in order, warm-up first.
     pub planned_stages: Vec<PlannedStage>,
+}
+
+/// A target besides the plan's own, to which some of the calls go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherTarget {
+    /// The URL as the user wrote it.
+    pub target: String,
+    /// The planned security of connections to it.
+    pub security: ConnectionSecurity,
 }
 
 /// A stage as planned.
@@ -299,11 +311,16 @@ impl RunHeader {
         started_at: Timestamp,
     ) -> Self {
         let (protocol, call) = plan.call.protocol_and_call_name();
-        let security = match &plan.tls {
+        let security = |is_secured: bool| match plan.tls.as_ref().filter(|_| is_secured) {
             None => ConnectionSecurity::Plaintext,
             Some(tls) if tls.identity.is_some() => ConnectionSecurity::MutualTls,
             Some(_) => ConnectionSecurity::Tls,
         };
+        let others = plan.call.other_targets().into_iter();
+        let other_targets = others.map(|(target, is_secured)| OtherTarget {
+            target: target.url.clone(),
+            security: security(is_secured),
+        });
         let (load_loop, arrivals, clients) = arrival_facts(plan.load.arrivals);
         // Where several loads share a schedule, only a part of its arrivals belongs to this load.
         let own = plan.load.batches.map_or(1.0, |turns| {
@@ -321,7 +338,8 @@ impl RunHeader {
                 .call
                 .protocol_version(plan.tls.as_ref())
                 .map(str::to_owned),
-            security: Some(security),
+            security: Some(security(plan.is_target_secured)),
+            other_targets: other_targets.collect(),
             insecure: plan
                 .tls
                 .as_ref()
