@@ -411,3 +411,64 @@ calls = 15
     let ok: Vec<Option<u64>> = steps.iter().map(|step| step["ok"].as_u64()).collect();
     assert_eq!(ok, [Some(15); 4], "{run}");
 }
+
+/// A plan's own target may be that of a plugin's protocol, whose section has the defaults of its steps.
+#[test]
+fn journeys_may_have_own_plugin_target() {
+    let place = place();
+    let (server, http) = (serve(&place, "c.so"), place.serve(&["http"]));
+    fs::write(place.path("users.csv"), "user\nada\nbob\n").expect("a file");
+    let plan = format!(
+        r#"
+target = "{}"
+[rows]
+file = "users.csv"
+order = "unique"
+[call.plugin]
+codec = "c.so"
+[[steps]]
+name = "first"
+payload = '{{"said": "{{{{row.user}}}}"}}'
+take.said = "/said"
+[[steps]]
+name = "http"
+target = "http://{}"
+path = "/echo"
+method = "POST"
+body = '{{"said": "{{{{said}}}}"}}'
+take.again = "/said"
+[[steps]]
+name = "third"
+if = "again"
+payload = "{{{{again}}}} {{{{row.user}}}}"
+take.both = {{ regex = "^(ada ada|bob bob)$" }}
+[load]
+clients = 2
+calls = 2
+"#,
+        url(&server),
+        http.address()
+    );
+    fs::write(place.path("steps.toml"), &plan).expect("a file");
+    let counts = |file: &str| {
+        let run = place.expect_run(0, &["run", file, "-q", "--json", "--out", "run"]);
+        let steps = run["total"]["steps"].as_array().expect("a list").clone();
+        assert_eq!(run["protocol"], "plugin", "{run}");
+        let ok: Vec<Option<u64>> = steps.iter().map(|step| step["ok"].as_u64()).collect();
+        assert_eq!(ok, [Some(2); 3], "{run}");
+    };
+    counts("steps.toml");
+    fs::rename(place.path("run/plan.toml"), place.path("saved.toml")).expect("a plan");
+    fs::remove_dir_all(place.path("run")).expect("a run");
+    counts("saved.toml");
+    // A third user has no row.
+    fs::write(
+        place.path("more.toml"),
+        plan.replace("calls = 2", "calls = 3"),
+    )
+    .expect("a file");
+    let refused = place.run(&["run", "more.toml", "--dry-run"]);
+    let said = stderr_of(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("rows.order"), "{said}");
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::spec::{
-    CallSection, OptionalPeriod, Problem, Problems, ResolveContext, Spec, UrlSchemes,
+    CallSection, MetadataSpec, OptionalPeriod, Problem, Problems, ResolveContext, Spec, UrlSchemes,
 };
 use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,10 @@ use crate::framed;
 use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver, split_text_or_file,
+};
+use crate::journey::{
+    StepSpec, change_fields, has_secured_target, keys_within, prepare_journey_load,
+    resolve_journey, step_files,
 };
 use crate::shared::alternatives::report_conflict;
 
@@ -73,6 +77,11 @@ pub struct PluginOptions {
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
     pub deadline: Option<OptionalPeriod>,
+
+    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, and
+    /// whose answers give values to later ones. The other keys here are their defaults.
+    #[arg(skip)]
+    pub steps: Option<Vec<StepSpec>>,
 }
 
 /// Load-test a service whose protocol comes with a codec plugin.
@@ -103,6 +112,24 @@ impl CallSection for PluginOptions {
     };
     type Call = PluginCall;
 
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
+        (path.split('.').next() == Some("steps"))
+            .then(|| keys_within::<PluginOptions>(path))
+            .flatten()
+    }
+
+    fn change_nested_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
+        change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
+    }
+
+    fn uses_tls(&self, spec: &Spec) -> bool {
+        has_secured_target(self.journey_steps(), spec)
+    }
+
+    fn calls_per_user(&self) -> Option<u32> {
+        (!self.journey_steps().is_empty()).then_some(1)
+    }
+
     fn input_files(&self) -> Vec<(&'static str, PathBuf)> {
         let named = [
             ("codec", &self.codec),
@@ -112,15 +139,28 @@ impl CallSection for PluginOptions {
         let given = named.into_iter();
         given
             .filter_map(|(key, path)| Some((key, path.clone()?)))
+            .chain(step_files(
+                PluginOptions::SCHEMES.section,
+                self.journey_steps(),
+            ))
             .collect()
     }
 
     fn resolve(
         &self,
-        _: &Spec,
+        spec: &Spec,
         problems: &mut Problems,
         surroundings: &dyn ResolveContext,
     ) -> Option<PluginCall> {
+        if !self.journey_steps().is_empty() {
+            let steps = self.journey_steps();
+            let resolved = resolve_journey(problems, spec, self, steps, surroundings);
+            let (journey, first) = resolved?;
+            return Some(PluginCall {
+                journey: Some(Box::new(journey)),
+                ..first
+            });
+        }
         let before = problems.0.len();
         let codec = match &self.codec {
             Some(path) => path.clone(),
@@ -163,10 +203,18 @@ impl CallSection for PluginOptions {
                 .map_or(Some(DEFAULT_HEARTBEAT_INTERVAL), OptionalPeriod::limit),
             max_frame: max_frame as usize,
             varying: None,
+            journey: None,
         })
     }
 
     fn with_defaults(self, call: &PluginCall) -> PluginOptions {
+        if call.journey.is_some() {
+            // The calls of a journey are in its steps.
+            return PluginOptions {
+                deadline: None,
+                ..self
+            };
+        }
         PluginOptions {
             heartbeat: Some(call.heartbeat.into()),
             max_frame: Some(ByteSize(call.max_frame as u64)),
@@ -177,6 +225,11 @@ impl CallSection for PluginOptions {
 }
 
 impl PluginOptions {
+    /// Returns the steps of the journey; none if there is no journey.
+    fn journey_steps(&self) -> &[StepSpec] {
+        self.steps.as_deref().unwrap_or_default()
+    }
+
     /// Loads the plugin. Returns the protocol's name, and a request that the plugin built or checked.
     fn load_request(
         &self,
@@ -228,6 +281,9 @@ impl ProtocolModule for PluginOptions {
         asked: PrepareRequest<'a>,
         call: &PluginCall,
     ) -> Result<PreparedLoad<'a>, PrepareError> {
+        if let Some(journey) = &call.journey {
+            return prepare_journey_load(asked.plan, journey);
+        }
         let codec = Codec::load(&call.codec).map_err(|e| e.to_string())?;
         Ok(load_with_driver(asked, PluginProtocol::new(&codec, call)?))
     }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_model::plan::Call;
+use plimsoll_model::plan::{Call, Target};
+use plimsoll_model::rows::template::{MetadataField, VariationSettings};
 use plimsoll_plugin::{
     Codec, CodecFault, DecodeResult, FrameKind, NewFrameKind, SenderRole, without_debug_messages,
 };
@@ -12,6 +13,7 @@ use plimsoll_plugin::{
 use super::varying::VaryingPluginCall;
 use crate::framed::FramedSettings;
 use crate::interface::prepare_error::RequestError;
+use crate::journey::JourneyPlan;
 use plimsoll_wire::hex;
 
 /// A call in a protocol that a codec plugin implements.
@@ -31,11 +33,49 @@ pub struct PluginCall {
     pub max_frame: usize,
     /// A payload that differs from user to user; only steps of a journey have one.
     pub varying: Option<Box<VaryingPluginCall>>,
+    /// The journey that each user makes; the other fields are then those of its first step.
+    pub journey: Option<Box<JourneyPlan>>,
 }
 
 impl Call for PluginCall {
     fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
-        ("plugin", self.protocol.as_str().into())
+        match &self.journey {
+            Some(journey) => ("plugin", journey.name().into()),
+            None => ("plugin", self.protocol.as_str().into()),
+        }
+    }
+
+    fn variation_settings(&self) -> Option<&VariationSettings> {
+        self.journey.as_ref().map(|journey| &journey.variation)
+    }
+
+    fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        self.journey
+            .as_ref()
+            .map_or((&[], &[]), |journey| journey.fields())
+    }
+
+    fn query_string_secrets(&self) -> Vec<(String, String)> {
+        let journey = self.journey.as_ref();
+        journey.map_or_else(Vec::new, |journey| journey.query_secrets.clone())
+    }
+
+    fn other_targets(&self) -> Vec<(&Target, bool)> {
+        let journey = self.journey.as_ref();
+        journey.map_or_else(Vec::new, |journey| journey.other_targets().collect())
+    }
+
+    fn other_targets_mut(&mut self) -> Vec<&mut Target> {
+        let journey = self.journey.as_mut();
+        journey.map_or_else(Vec::new, |journey| journey.other_targets_mut())
+    }
+
+    fn max_calls_per_journey(&self) -> Option<u32> {
+        Some(self.journey.as_ref()?.max_calls())
+    }
+
+    fn calls_per_user(&self) -> Option<u32> {
+        self.journey.as_ref().map(|_| 1)
     }
 }
 

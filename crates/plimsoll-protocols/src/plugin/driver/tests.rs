@@ -28,6 +28,7 @@ fn call(frame: &[u8]) -> PluginCall {
         heartbeat: None,
         max_frame: DEFAULT_MAX_FRAME_BYTES,
         varying: None,
+        journey: None,
     }
 }
 
