@@ -68,7 +68,9 @@ pub use ladder::{
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use metadata::{CallIndependentValue, CallMetadata, FieldNameRules, MetadataScope, PlanRows};
+pub use metadata::{
+    CallIndependentValue, CallMetadata, FieldNameRules, MetadataScope, PlanRows, decode_base64,
+};
 pub use optional_period::OptionalPeriod;
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};

@@ -418,11 +418,12 @@ fn check_row<'a>(
             };
         }
         return match (source, columns) {
-            (Some(FieldSource::Uuid), _) => Ok(()),
+            // A journey checks a taken value before it sends it.
+            (Some(FieldSource::Uuid | FieldSource::Captured(_)), _) => Ok(()),
             (Some(FieldSource::Row(_)), [column]) if is_base64(&column.value(row)) => Ok(()),
             (Some(FieldSource::Row(_)), _) => bad(INVALID_BASE64_MESSAGE, columns.first()),
             _ => bad(
-                "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, or {{uuid}}, its sixteen bytes",
+                "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, {{uuid}}, its sixteen bytes, or in a journey a taken value in base64",
                 None,
             ),
         };
@@ -453,11 +454,16 @@ fn check_row<'a>(
     }
 }
 
-fn is_base64(text: &str) -> bool {
+/// Returns the bytes of a text in base64 with or without padding, or `None` if it is not base64.
+pub fn decode_base64(text: impl AsRef<[u8]>) -> Option<Vec<u8>> {
     let standard = base64::engine::GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         base64::engine::GeneralPurposeConfig::new()
             .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
     );
-    standard.decode(text).is_ok()
+    standard.decode(text).ok()
+}
+
+fn is_base64(text: &str) -> bool {
+    decode_base64(text).is_some()
 }

@@ -46,6 +46,8 @@ pub(super) struct PreparedGrpcCall {
     pub(super) script: Option<StreamScript>,
     /// The parts of the response to keep and the reader of its messages; `None`: the call is not a journey's step.
     pub(super) capture: Option<(CaptureLevel, Option<SharedAnswerReader>)>,
+    /// The names of metadata whose values are taken bytes in base64, with the indices of the taken values.
+    pub(super) binary_captures: Vec<(String, u16)>,
 }
 
 impl PreparedGrpcCall {
@@ -112,6 +114,10 @@ impl PreparedGrpcCall {
         });
 
         let varying = call.varying.clone();
+        let metadata = call.varying_metadata.iter().flat_map(|all| &all.fields);
+        let binary_captures = metadata
+            .filter_map(|field| Some((field.name.clone(), field.binary_captured_index()?)))
+            .collect();
         let most = largest_message(call);
         // Maximum size of a message before compression, in bytes: the largest length that its prefix can express, less
         // the prefix itself and 1 MiB, which is more than gzip's overhead on incompressible data.
@@ -143,6 +149,7 @@ impl PreparedGrpcCall {
             without_timeout,
             answer_shapes: call.answer_shapes.clone(),
             capture: None,
+            binary_captures,
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
             max_head: call
                 .max_head

@@ -1,6 +1,7 @@
 //! Contents of requests and responses: varying data, compressed messages, and invalid answers.
 
 mod answers;
+mod binary_metadata;
 #[path = "../../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
 mod framed;

@@ -110,6 +110,13 @@ impl MetadataField {
         self.name.ends_with("-bin") && self.sole_source() == Some(&FieldSource::Uuid)
     }
 
+    /// Returns the index of the captured value in base64 that is the whole value of a name ending in `-bin`; `None`: the
+    /// value is something else.
+    pub fn binary_captured_index(&self) -> Option<u16> {
+        let captured = self.template.sole_captured_index();
+        captured.filter(|_| self.name.ends_with("-bin"))
+    }
+
     /// Appends the value for `moment`.
     #[inline]
     pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
@@ -120,7 +127,18 @@ impl MetadataField {
                 let length = STANDARD_NO_PAD.encode_slice(field.uuid(moment), &mut base64);
                 out.extend_from_slice(&base64[..length.unwrap_or(0)]);
             }
-            _ => self.template.write(moment, out),
+            _ => {
+                let start = out.len();
+                self.template.write(moment, out);
+                if self.binary_captured_index().is_some() {
+                    let padding = out[start..]
+                        .iter()
+                        .rev()
+                        .take_while(|byte| **byte == b'=')
+                        .count();
+                    out.truncate(out.len() - padding);
+                }
+            }
         }
     }
 

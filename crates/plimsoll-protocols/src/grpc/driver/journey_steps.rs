@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use plimsoll_model::spec::decode_base64;
 use plimsoll_wire::hpack::HpackError;
 
 use super::{GrpcDriver, GrpcProtocol};
@@ -60,7 +63,11 @@ impl CurrentStep {
     ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
         self.last_read_fields.clear();
         heads.read_fields(block, |name, value| {
-            self.last_read_fields.push((name.into(), value.into()));
+            let value = match binary_value(name, value) {
+                Some(padded) => padded.into_bytes().into(),
+                None => value.into(),
+            };
+            self.last_read_fields.push((name.into(), value));
         })
     }
 
@@ -118,6 +125,15 @@ impl CurrentStep {
     }
 }
 
+/// Returns the first value of a name ending in `-bin`, in base64 with padding, as JSON has bytes. `None`: the name is
+/// another, or the value is not base64.
+fn binary_value(name: &[u8], value: &[u8]) -> Option<String> {
+    // Values of one name may be joined by commas (gRPC over HTTP/2, "Custom-Metadata").
+    let first = value.split(|byte| *byte == b',').next()?;
+    let bytes = decode_base64(name.ends_with(b"-bin").then_some(first)?)?;
+    Some(STANDARD.encode(bytes))
+}
+
 /// Returns the length of the first message including its prefix; `None`: the message is not complete.
 fn first_message_length(data: &[u8]) -> Option<usize> {
     let [_, a, b, c, d, ..] = data else {
@@ -161,6 +177,14 @@ impl StepProtocol for GrpcProtocol {
                 .with_captured_values(values);
             let mut messages = varying.messages.iter();
             messages.try_for_each(|message| message.check_captured_values(&moment))?;
+        }
+        for (name, index) in &self.prepared.binary_captures {
+            let value = values.get(usize::from(*index)).and_then(Option::as_deref);
+            if value.is_some_and(|value| decode_base64(value).is_none()) {
+                return Err(format!(
+                    "metadata {name}: the taken value is not base64, which names ending in -bin need"
+                ));
+            }
         }
         let calls = &mut driver.calls;
         if !Arc::ptr_eq(&calls.prepared, &self.prepared) {
