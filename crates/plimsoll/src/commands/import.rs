@@ -53,7 +53,7 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 
-    /// For a recording: keep only requests to this origin [default: the origin with the most requests]. For OpenAPI:
+    /// For a recording: keep only requests to this origin [default: those to up to eight origins]. For OpenAPI:
     /// the server [default: the first in the file].
     #[arg(long, value_name = "URL")]
     origin: Option<String>,

@@ -62,7 +62,7 @@ pub(super) struct ValueCorrelator {
     known: HashMap<String, Vec<KnownValue>>,
     /// Values that requests sent before any response contained them.
     sent: HashSet<String>,
-    /// Paths to which responses redirected, most recent last.
+    /// URLs to which responses redirected, most recent last.
     places: Vec<(String, KnownValue)>,
     /// The steps and bodies of all responses so far, for searching by regular expressions.
     pages: Vec<(usize, String)>,
@@ -125,7 +125,8 @@ impl ValueCorrelator {
                 value,
                 name: None,
             };
-            self.places.push((path.to_owned(), known));
+            let url = format!("{}{path}", exchange.origin);
+            self.places.push((url, known));
         }
         let body = exchange
             .answer
@@ -142,12 +143,13 @@ impl ValueCorrelator {
         (self.takes, self.list_items, self.secrets)
     }
 
-    /// Returns a field in place of `path`, if an earlier response redirected to this path.
-    pub(super) fn redirect_field(&mut self, path: &str) -> Option<TemplateText> {
-        let at = self.places.iter().rposition(|(known, _)| known == path)?;
-        let (_, mut known) = self.places.remove(at);
+    /// Returns a field in place of `path`, if an earlier response redirected to this path of the origin.
+    pub(super) fn redirect_field(&mut self, origin: &str, path: &str) -> Option<TemplateText> {
+        let is_it = |url: &str| url.strip_prefix(origin) == Some(path);
+        let at = self.places.iter().rposition(|(url, _)| is_it(url))?;
+        let (url, mut known) = self.places.remove(at);
         let name = self.bind_value(&mut known);
-        self.places.push((path.to_owned(), known));
+        self.places.push((url, known));
         let mut text = TemplateText::default();
         text.push_field(&name);
         Some(text)

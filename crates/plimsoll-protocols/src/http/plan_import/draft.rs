@@ -30,6 +30,10 @@ pub(super) struct StepDraft {
     pub(super) name: String,
     /// The comment lines above the step, without `#`.
     pub(super) comments: Vec<String>,
+    /// The step's target, unless it is the plan's own.
+    pub(super) target: Option<String>,
+    /// Whether the step names HTTP/2, because its target is not the plan's.
+    pub(super) is_http2: bool,
     pub(super) method: String,
     pub(super) path: TemplateText,
     pub(super) headers: BTreeMap<String, Vec<HeaderText>>,
@@ -103,14 +107,22 @@ impl PlanDraft {
             push_header(&mut text, name, values);
         }
         for step in &self.steps {
-            step.write_toml(&mut text, &shared);
+            let inherited = if step.target.is_none() {
+                &shared
+            } else {
+                &BTreeMap::new()
+            };
+            step.write_toml(&mut text, inherited);
         }
         text
     }
 
-    /// Returns the header fields that have the same values in all steps.
+    /// Returns the header fields that have the same values in all steps to the plan's target. Steps to other targets have
+    /// no defaults.
     fn shared_headers(&self) -> BTreeMap<String, Vec<HeaderText>> {
-        let Some((first, others)) = self.steps.split_first() else {
+        let own = self.steps.iter().filter(|step| step.target.is_none());
+        let own: Vec<&StepDraft> = own.collect();
+        let Some((first, others)) = own.split_first() else {
             return BTreeMap::new();
         };
         let is_literal = |value: &HeaderText| match value {
@@ -137,6 +149,12 @@ impl StepDraft {
             .for_each(|line| push_comment(text, line));
         push_line(text, "[[steps]]");
         push_line(text, &format!("name = {}", toml_string(&self.name)));
+        if let Some(target) = &self.target {
+            push_line(text, &format!("target = {}", toml_string(target)));
+        }
+        if self.is_http2 {
+            push_line(text, "version = \"2\"");
+        }
         let has_body = self.body.is_some() || !self.parts.is_empty();
         let usual = if has_body { "POST" } else { "GET" };
         if self.method != usual {

@@ -1,7 +1,7 @@
 //! Imports plans from recordings of browsers and proxies (HAR), descriptions of services (OpenAPI), and curl command
 //! lines.
 //!
-//! Each source is read into [`exchange::RecordedExchange`]s, and `selection` keeps those of one target. `steps` builds
+//! Each source is read into [`exchange::RecordedExchange`]s, and `selection` keeps those of one user. `steps` builds
 //! a step from each; `correlation` finds values of earlier responses in it, and `secrets` finds values that must not be
 //! in a plan. `draft` writes the plan.
 
@@ -28,7 +28,6 @@ mod xml_values;
 use plimsoll_model::formats::quantity;
 
 use draft::{PlanDraft, rows_file_name};
-use exchange::RecordedExchange;
 use secrets::SecretPlaceholders;
 use selection::{RecordedTraffic, RequestSelection};
 
@@ -133,7 +132,7 @@ fn import_curl_lines(
 
 /// Builds the plan from recorded requests.
 fn build_plan(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanImportResult {
-    let list = steps::build_steps(request.name, &recording.exchanges);
+    let list = steps::build_steps(request.name, &recording);
     let count = list.steps.len();
     let by = match &*recording.creator {
         "" => String::new(),
@@ -152,6 +151,17 @@ fn build_plan(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> Pl
         recording.origin,
         quantity::plural(list.taken as u64, "value")
     ));
+    if !recording.other_origins.is_empty() {
+        let (is, steps) = match recording.other_origins.len() {
+            1 => ("is another target", "its"),
+            _ => ("are other targets", "their"),
+        };
+        notes.push(format!(
+            "{} {is}, and {steps} steps have a `target`: --origin {} leaves them out",
+            recording.other_origins.join(", "),
+            recording.origin
+        ));
+    }
     if !recording.left_out.is_empty() {
         notes.push(format!("left out: {}", recording.describe_left_out()));
     }
@@ -162,7 +172,7 @@ fn build_plan(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> Pl
             names.join(", ")
         ));
     }
-    let is_http2 = is_mostly_http2(&recording);
+    let is_http2 = recording.is_mostly_http2(&recording.origin);
     let draft = PlanDraft {
         comments: vec![
             format!("Imported from a recording{by}: {} of {total}.", quantity::count(count as u64)),
@@ -175,13 +185,6 @@ fn build_plan(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> Pl
         ..PlanDraft::default()
     };
     finish_import(request, draft, &list.secrets, notes)
-}
-
-/// Returns whether most requests used HTTP/2 over TLS.
-fn is_mostly_http2(recording: &RecordedTraffic) -> bool {
-    let is_multiplexed = |exchange: &&RecordedExchange| exchange.is_multiplexed;
-    let multiplexed = recording.exchanges.iter().filter(is_multiplexed).count();
-    recording.origin.starts_with("https:") && multiplexed * 2 > recording.exchanges.len()
 }
 
 /// Writes the plan, and collects the values that the user must supply before it runs.

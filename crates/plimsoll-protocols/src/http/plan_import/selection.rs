@@ -1,7 +1,8 @@
-//! Selects the recorded requests that belong to one user of one target.
+//! Selects the recorded requests that belong to one user of a target, and of the others that the user called.
 
 use std::collections::{BTreeMap, HashMap};
 
+use plimsoll_engine::script::MAX_LINKS;
 use plimsoll_model::formats::quantity;
 
 use super::exchange::{RecordedExchange, split_url};
@@ -11,7 +12,7 @@ use crate::interface::protocol_module::PlanImportRequest;
 /// The rules by which requests of a recording are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestSelection<'a> {
-    /// The origin whose requests are kept. Default: the origin of most requests.
+    /// The only origin whose requests are kept. Default: that of most requests, and as many others as a journey can have.
     pub(super) origin: Option<&'a str>,
     /// Whether images, fonts, style sheets and scripts are kept.
     pub(super) with_assets: bool,
@@ -27,12 +28,15 @@ impl<'a> RequestSelection<'a> {
     }
 }
 
-/// The requests of a recording that belong to one user of one target.
+/// The requests of a recording that belong to one user.
 #[derive(Debug, Default)]
 pub(super) struct RecordedTraffic {
     /// The name of the program that made the recording.
     pub(super) creator: String,
+    /// The origin of the plan's own target.
     pub(super) origin: String,
+    /// The other origins whose requests are kept.
+    pub(super) other_origins: Vec<String>,
     pub(super) exchanges: Vec<RecordedExchange>,
     /// The number of all requests in the recording.
     pub(super) total: usize,
@@ -87,8 +91,16 @@ impl RecordedTraffic {
         reasons.join("; ")
     }
 
-    /// Keeps the requests to one origin, and counts the others. The flag of each request says whether it loads an
-    /// asset.
+    /// Returns whether most requests to this origin used HTTP/2 over TLS.
+    pub(super) fn is_mostly_http2(&self, origin: &str) -> bool {
+        let exchanges = self.exchanges.iter();
+        let exchanges = exchanges.filter(|exchange| exchange.origin == origin);
+        let multiplexed = exchanges.clone().filter(|exchange| exchange.is_multiplexed);
+        origin.starts_with("https:") && multiplexed.count() * 2 > exchanges.count()
+    }
+
+    /// Keeps the requests to the selected origins, and counts the others. The flag of each request says whether it loads
+    /// an asset.
     ///
     /// # Errors
     /// Returns an error if no request is left, or none goes to the selected origin.
@@ -99,11 +111,22 @@ impl RecordedTraffic {
     ) -> Result<(), String> {
         let counts = count_by_origin(&kept);
         self.origin = choose_origin(&counts, selection.origin)?;
-        let others: Vec<&str> = counts.iter().map(|(origin, _)| origin.as_str()).collect();
-        let others = list_other_origins(&self.origin, &others);
+        let is_counted = |count: &OriginCount| count.others > 0 || selection.with_assets;
+        let others = counts.iter().filter(|count| count.origin != self.origin);
+        if selection.origin.is_none() {
+            let kept = others.clone().filter(|count| is_counted(count));
+            let kept = kept.take(MAX_LINKS - 1).map(|count| count.origin.clone());
+            self.other_origins = kept.collect();
+        }
+        let left_out = others.map(|count| count.origin.as_str());
+        let is_left_out = |origin: &&str| !self.other_origins.iter().any(|kept| kept == origin);
+        let left_out: Vec<&str> = left_out.filter(is_left_out).collect();
+        let left_out = list_origins(&left_out);
         for (is_asset, exchange) in kept {
-            let reason = if exchange.origin != self.origin {
-                OmissionReason::OtherOrigin(others.clone())
+            let is_selected =
+                exchange.origin == self.origin || self.other_origins.contains(&exchange.origin);
+            let reason = if !is_selected {
+                OmissionReason::OtherOrigin(left_out.clone())
             } else if is_asset && !selection.with_assets {
                 OmissionReason::Asset
             } else {
@@ -132,9 +155,18 @@ impl RecordedTraffic {
     }
 }
 
-/// Returns the origins with their numbers of requests, in descending order. Assets often have another origin, so they
+/// An origin, and how many requests a recording has to it.
+struct OriginCount {
+    origin: String,
+    /// All requests.
+    all: usize,
+    /// The requests that do not load assets.
+    others: usize,
+}
+
+/// Returns the origins in the descending order of their numbers of requests. Assets often have another origin, so they
 /// count only if there are no other requests.
-fn count_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
+fn count_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<OriginCount> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for (is_asset, exchange) in kept {
         let count = counts.entry(&exchange.origin).or_default();
@@ -144,23 +176,26 @@ fn count_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
     let mut counts: Vec<(&str, (usize, usize))> = counts.into_iter().collect();
     counts.sort_by_key(|(origin, count)| (std::cmp::Reverse(*count), *origin));
     let counts = counts.into_iter();
-    counts
-        .map(|(origin, (_, all))| (origin.to_owned(), all))
-        .collect()
+    let counts = counts.map(|(origin, (others, all))| OriginCount {
+        origin: origin.to_owned(),
+        all,
+        others,
+    });
+    counts.collect()
 }
 
-fn choose_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<String, String> {
+fn choose_origin(counts: &[OriginCount], asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked else {
-        let first = counts.first().map(|(origin, _)| origin.clone());
+        let first = counts.first().map(|count| count.origin.clone());
         return Ok(first.unwrap_or_default());
     };
     let (origin, _) = split_url(asked).map_err(|e| format!("--origin: {e}"))?;
-    if counts.iter().any(|(known, _)| *known == origin) {
+    if counts.iter().any(|known| known.origin == origin) {
         return Ok(origin);
     }
     let known = counts.iter().take(5);
     let known: Vec<String> = known
-        .map(|(origin, count)| format!("{origin} ({count})"))
+        .map(|known| format!("{} ({})", known.origin, known.all))
         .collect();
     Err(format!(
         "--origin: no request goes to {origin}, only to {}",
@@ -168,13 +203,8 @@ fn choose_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<Stri
     ))
 }
 
-/// Returns a list of the first other origins, for a message.
-fn list_other_origins(origin: &str, all: &[&str]) -> String {
-    let others: Vec<&str> = all
-        .iter()
-        .copied()
-        .filter(|other| *other != origin)
-        .collect();
+/// Returns a list of the first origins, for a message.
+fn list_origins(others: &[&str]) -> String {
     let first = others[..others.len().min(3)].join(", ");
     match others.len().saturating_sub(3) {
         0 => first,

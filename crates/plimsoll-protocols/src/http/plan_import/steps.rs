@@ -13,6 +13,7 @@ use super::exchange::{RecordedExchange, RecordedPart, RequestBody, find_header, 
 use super::request_parts::{find_body_values, find_path_values};
 use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::{SecretPlaceholders, is_secret_under_name};
+use super::selection::RecordedTraffic;
 use super::template_text::TemplateText;
 use super::value_classes::is_credential;
 use crate::journey::has_only_template_fields;
@@ -119,7 +120,7 @@ pub(super) struct StepList {
 }
 
 /// Builds the steps of the plan with this name.
-pub(super) fn build_steps(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
+pub(super) fn build_steps(plan: &str, recording: &RecordedTraffic) -> StepList {
     let mut builder = StepBuilder {
         correlator: ValueCorrelator::new(SecretPlaceholders::new(plan)),
         jar: HashMap::new(),
@@ -128,8 +129,13 @@ pub(super) fn build_steps(plan: &str, exchanges: &[RecordedExchange]) -> StepLis
         counting_cookies: BTreeSet::new(),
     };
     let mut steps: Vec<StepDraft> = Vec::new();
-    for exchange in exchanges {
-        steps.push(builder.build_step(exchange));
+    for exchange in &recording.exchanges {
+        let mut step = builder.build_step(exchange);
+        if exchange.origin != recording.origin {
+            step.target = Some(exchange.origin.clone());
+            step.is_http2 = recording.is_mostly_http2(&exchange.origin);
+        }
+        steps.push(step);
         builder.correlator.add_answer(exchange);
         builder.update_cookie_jar(exchange);
     }
@@ -154,8 +160,8 @@ pub(super) fn build_steps(plan: &str, exchanges: &[RecordedExchange]) -> StepLis
 
 struct StepBuilder {
     correlator: ValueCorrelator,
-    /// The cookies that responses have set so far, by name.
-    jar: HashMap<String, String>,
+    /// The cookies that responses have set so far, by host and name.
+    jar: HashMap<(String, String), String>,
     names: HashSet<String>,
     /// The latest end of a response so far.
     last_end: Option<Timestamp>,
@@ -169,7 +175,9 @@ impl StepBuilder {
             pause: self.pause_before(exchange),
             ..StepDraft::default()
         };
-        let place = self.correlator.redirect_field(&exchange.path);
+        let place = self
+            .correlator
+            .redirect_field(&exchange.origin, &exchange.path);
         step.path = place.unwrap_or_else(|| {
             // In a plan, a query value that begins with `$` is a variable, so a literal `$` is encoded.
             let path = exchange.path.replace("=$", "=%24");
@@ -320,7 +328,9 @@ impl StepBuilder {
                 sent.push((name.to_owned(), value.to_owned()));
             }
         }
-        if sent.iter().all(|(name, _)| self.jar.contains_key(name)) {
+        let host = origin_host(&exchange.origin);
+        let is_kept = |name: &str| self.jar.contains_key(&(host.to_owned(), name.to_owned()));
+        if sent.iter().all(|(name, _)| is_kept(name)) {
             return;
         }
         let mut text = TemplateText::default();
@@ -331,7 +341,11 @@ impl StepBuilder {
                 "; "
             };
             text.push(&format!("{separator}{name}="));
-            match self.jar.get(&name).cloned() {
+            // A site may set a cookie for several of its hosts, which journeys do not send to another host on their own.
+            let own = self.jar.get(&(host.to_owned(), name.clone()));
+            let mut others = self.jar.iter();
+            let mut of_site = || others.find(|((_, other), set)| *other == name && **set == value);
+            match own.or_else(|| Some(of_site()?.1)).cloned() {
                 Some(set) => match self.correlator.cookie_field(&name, &set) {
                     Some(field) => text.push_field(&field),
                     None => text.push(&set),
@@ -355,12 +369,23 @@ impl StepBuilder {
             .into_iter()
             .flat_map(|answer| response_cookies(&answer.headers))
         {
+            let host = origin_host(&exchange.origin).to_owned();
             if value.is_empty() {
-                self.jar.remove(name);
+                self.jar.remove(&(host, name.to_owned()));
             } else {
-                self.jar.insert(name.to_owned(), value.to_owned());
+                self.jar.insert((host, name.to_owned()), value.to_owned());
             }
         }
+    }
+}
+
+/// Returns the host of an origin such as `https://shop.example:8443`.
+fn origin_host(origin: &str) -> &str {
+    let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+    match host.rsplit_once(':') {
+        // The colons of an IPv6 address are not before a port.
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
     }
 }
 
