@@ -14,6 +14,7 @@ mod honesty;
 mod http;
 mod journeys;
 mod loops;
+mod replay_times;
 mod shards;
 mod sockets;
 mod streams;
