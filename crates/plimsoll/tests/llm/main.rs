@@ -5,6 +5,7 @@
 
 mod apis;
 mod conversations;
+mod data_sets;
 mod ladder;
 mod refusals;
 mod streams;

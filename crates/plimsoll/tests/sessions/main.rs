@@ -8,6 +8,7 @@ mod compatibility;
 mod ending;
 mod journey;
 mod problems;
+mod searches;
 #[path = "../support/mod.rs"]
 mod support;
 
