@@ -1,5 +1,7 @@
 //! Reads and writes values, names and documents: units, JSON lines, labels, limits on input, and masking of secrets.
 
+pub mod base64_text;
+pub mod checksum;
 pub(crate) mod document;
 pub(crate) mod fingerprint;
 pub mod input;

@@ -13,7 +13,6 @@ mod tokens;
 mod watch;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -43,9 +42,7 @@ pub struct Plan {
     pub name: String,
     /// The server that calls go to.
     pub target: Target,
-    /// Whether the target is reached over TLS.
-    pub is_target_secured: bool,
-    /// The TLS settings of all targets that are reached over TLS; `None`: all are reached in plaintext.
+    /// `None`: plaintext.
     pub tls: Option<TlsPlan>,
     /// The call that the load makes.
     pub call: CallPlan,
@@ -65,8 +62,6 @@ pub struct Plan {
     pub keep_requests: bool,
     /// Number of calls in the random sample from which spans are made, at most
     /// [`MAX_SAMPLED_CALLS`](crate::records::record::MAX_SAMPLED_CALLS); 0: none.
-    /// The checksums of the files that the calls are made of, by path.
-    pub checksums: BTreeMap<String, String>,
     pub span_sample: u32,
 }
 

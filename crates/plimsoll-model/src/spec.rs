@@ -58,7 +58,6 @@ pub use call::CallSpec;
 pub use context::ResolveContext;
 pub use field_value::MetadataSpec;
 pub use file_calls::generated_file_size;
-pub use files::file_checksum;
 pub use find::{FindSpec, UserRange};
 pub use flag_overrides::{apply_flags, apply_flags_to_optional};
 pub use goodput::GoodputSpec;
@@ -68,9 +67,7 @@ pub use ladder::{
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use metadata::{
-    CallIndependentValue, CallMetadata, FieldNameRules, MetadataScope, PlanRows, decode_base64,
-};
+pub use metadata::{CallIndependentValue, CallMetadata, FieldNameRules, MetadataScope, PlanRows};
 pub use optional_period::OptionalPeriod;
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
@@ -116,10 +113,6 @@ pub struct Spec {
     pub labels: crate::formats::labels::Labels,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
-    /// The checksums of files that the plan names, by path, written by saved plans: the load is refused if a file has
-    /// changed. Default: not checked.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub checksums: BTreeMap<String, String>,
     /// A file of rows, for data that varies from call to call.
     pub rows: Option<RowsSpec>,
     /// The call: one section, named after its protocol.
@@ -198,8 +191,7 @@ pub struct RowsSpec {
     /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or one JSON object per line.
     #[arg(id = "rows", long, value_name = "FILE", help_heading = "Call")]
     pub file: Option<PathBuf>,
-    /// Which row each call uses: round-robin, random, unique (none twice) or client (each keeps one) [default:
-    /// round-robin].
+    /// Which row each call uses: round-robin, random, unique (none twice) or client [default: round-robin].
     #[arg(
         id = "rows_order",
         long = "rows-order",

@@ -125,7 +125,7 @@ impl TestSuite {
             name: run.header.name.clone(),
             timestamp: format_timestamp(run.header.started_at),
             seconds: run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6,
-            insecure: run.header.insecure,
+            insecure: run.header.links.insecure,
             cases,
         }
     }

@@ -222,6 +222,7 @@ fn parser_accepts_exactly_listed_keys() {
                 "call.http.steps",
                 "call.grpc.steps",
                 "call.bolt.steps",
+                "call.plugin.steps",
                 "lanes.NAME.steps",
             ]
             .iter()

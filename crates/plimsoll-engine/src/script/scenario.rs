@@ -56,11 +56,6 @@ pub trait Scenario: Send + Sync + 'static {
         &[]
     }
 
-    /// Calls [`ScriptFactory::numbers_users_by_client`](super::ScriptFactory::numbers_users_by_client).
-    fn numbers_users_by_client(&self) -> bool {
-        false
-    }
-
     /// Chooses the first call of a user whose position in the schedule is `number`.
     fn choose_first_call(&self, _number: u64, _memory: &mut Self::UserState) {}
 

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -122,12 +123,45 @@ impl<T: Any + PartialEq> DynEq for T {
 
 /// The call of a plan: a [`Call`] of any protocol.
 #[derive(Clone, Debug)]
-pub struct CallPlan(Arc<dyn Call>);
+pub struct CallPlan {
+    call: Arc<dyn Call>,
+    checksums: BTreeMap<String, String>,
+    is_target_secured: bool,
+}
 
 impl CallPlan {
     /// Erases the protocol's type.
     pub fn new(call: impl Call) -> CallPlan {
-        CallPlan(Arc::new(call))
+        CallPlan {
+            call: Arc::new(call),
+            checksums: BTreeMap::new(),
+            is_target_secured: false,
+        }
+    }
+
+    /// Sets the checksums of the files that the calls are made of, by path.
+    #[must_use]
+    pub(crate) fn with_checksums(self, checksums: BTreeMap<String, String>) -> CallPlan {
+        CallPlan { checksums, ..self }
+    }
+
+    /// Sets whether connections to the plan's own target use TLS.
+    #[must_use]
+    pub(crate) fn with_target_security(self, is_target_secured: bool) -> CallPlan {
+        CallPlan {
+            is_target_secured,
+            ..self
+        }
+    }
+
+    /// Returns whether connections to the plan's own target use TLS.
+    pub fn is_target_secured(&self) -> bool {
+        self.is_target_secured
+    }
+
+    /// Returns the checksums of the files that the calls are made of, by path.
+    pub fn checksums(&self) -> &BTreeMap<String, String> {
+        &self.checksums
     }
 
     /// Returns the values that a command refreshes during the run.
@@ -144,13 +178,13 @@ impl CallPlan {
 
     /// Returns the other targets mutably; works only during resolution, before the call is shared.
     pub(crate) fn other_targets_mut(&mut self) -> Vec<&mut Target> {
-        let call = Arc::get_mut(&mut self.0);
+        let call = Arc::get_mut(&mut self.call);
         call.map_or_else(Vec::new, |call| call.other_targets_mut())
     }
 
     /// Returns the call as type `C`, if it is of that protocol.
     pub fn downcast_ref<C: Call>(&self) -> Option<&C> {
-        let any: &dyn Any = &*self.0;
+        let any: &dyn Any = &*self.call;
         any.downcast_ref()
     }
 }
@@ -159,12 +193,12 @@ impl Deref for CallPlan {
     type Target = dyn Call;
 
     fn deref(&self) -> &dyn Call {
-        &*self.0
+        &*self.call
     }
 }
 
 impl PartialEq for CallPlan {
     fn eq(&self, other: &CallPlan) -> bool {
-        self.0.is_same(&*other.0)
+        self.call.is_same(&*other.call) && self.checksums == other.checksums
     }
 }

@@ -13,11 +13,18 @@ use super::{OptionalPeriod, Problem, Spec, target};
 
 /// One call as the plan defines it: a section named after its protocol ([`super::register`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(transparent)]
 pub struct CallSpec {
     /// The sections by name; a plan that can be resolved has exactly one.
+    #[serde(flatten)]
     pub sections: BTreeMap<&'static str, Table>,
+    /// The checksums of files that the plan names, by path, written by saved plans: the load is refused if a file has
+    /// changed. Default: not checked.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub checksums: BTreeMap<String, String>,
 }
+
+/// The key of [`CallSpec::checksums`].
+pub(super) const CHECKSUMS_KEY: &str = "checksums";
 
 impl<'de> Deserialize<'de> for CallSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CallSpec, D::Error> {
@@ -34,6 +41,10 @@ impl<'de> Deserialize<'de> for CallSpec {
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CallSpec, M::Error> {
                 let mut call = CallSpec::default();
                 while let Some(section) = map.next_key::<String>()? {
+                    if section == CHECKSUMS_KEY {
+                        call.checksums = map.next_value()?;
+                        continue;
+                    }
                     let unknown = || de::Error::custom(format!("unknown section `{section}`"));
                     let protocol = protocol::find_by_section(&section).ok_or_else(unknown)?;
                     let name = protocol.schemes.section;
@@ -55,6 +66,7 @@ impl CallSpec {
         let sections = [(S::SCHEMES.section, protocol::to_table(section)?)];
         Ok(CallSpec {
             sections: sections.into(),
+            ..CallSpec::default()
         })
     }
 

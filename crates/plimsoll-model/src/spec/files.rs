@@ -3,16 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use flate2::Crc;
-
 use super::{Problems, ResolveContext, Spec};
-
-/// Returns the checksum of a file's content, in hexadecimal digits.
-pub fn file_checksum(content: &[u8]) -> String {
-    let mut crc = Crc::new();
-    crc.update(content);
-    format!("{:08x}", crc.sum())
-}
 
 impl Spec {
     /// Returns the files that determine the calls, with the plan keys that name them: two runs of a plan are comparable
@@ -73,12 +64,12 @@ impl Problems {
             else {
                 continue;
             };
-            let saved = spec.checksums.get(name);
+            let saved = spec.call.checksums.get(name);
             if let Some(saved) = saved.filter(|saved| **saved != checksum)
                 && !checksums.contains_key(name)
             {
                 self.add(
-                    "checksums",
+                    "call.checksums",
                     format!(
                         "{name} has changed since the plan was saved (checksum {saved}, now {checksum}): remove its line to use it anyway"
                     ),

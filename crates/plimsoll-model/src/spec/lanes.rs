@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::call::CHECKSUMS_KEY;
 use super::lane_table::LaneTable;
 use super::steps::{STEPS_KEY, all_steps};
 use super::target::{has_tls_scheme, split_scheme};
@@ -122,7 +123,9 @@ fn build_lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Pro
     // A lane of another protocol inherits nothing from the plan's call, and a plaintext lane inherits no TLS settings.
     let protocols = |table: &Table| -> Vec<String> {
         let call = table.get("call").and_then(Value::as_table);
-        call.map_or_else(Vec::new, |call| call.keys().cloned().collect())
+        let sections = call.into_iter().flat_map(Table::keys);
+        let sections = sections.filter(|key| *key != CHECKSUMS_KEY);
+        sections.cloned().collect()
     };
     if !protocols(&own).is_empty() && protocols(&own) != protocols(&merged) {
         merged.remove("call");

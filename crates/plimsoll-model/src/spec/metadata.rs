@@ -8,6 +8,7 @@ use base64::Engine as _;
 
 use super::protocol;
 use super::{MetadataSpec, Problems, ResolveContext, Spec, is_valid_field_value};
+use crate::formats::base64_text::decode_base64;
 use crate::plan::RequestFields;
 use crate::rows::template::{
     self, CommandOutput, FieldScope, FieldSource, MetadataField, RowColumn, Rows, Template,
@@ -452,16 +453,6 @@ fn check_row<'a>(
         };
         bad(UNPRINTABLE_METADATA_MESSAGE, columns.iter().find(has_blank))
     }
-}
-
-/// Returns the bytes of a text in base64 with or without padding, or `None` if it is not base64.
-pub fn decode_base64(text: impl AsRef<[u8]>) -> Option<Vec<u8>> {
-    let standard = base64::engine::GeneralPurpose::new(
-        &base64::alphabet::STANDARD,
-        base64::engine::GeneralPurposeConfig::new()
-            .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
-    );
-    standard.decode(text).ok()
 }
 
 fn is_base64(text: &str) -> bool {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use super::call::CHECKSUMS_KEY;
 use super::lane_table::LaneTable;
 use super::problem::reword_list_error;
 use super::section_keys::struct_keys;
@@ -119,7 +120,10 @@ fn find_span(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
 /// Returns the keys of the table at `path`; `None`: any key is allowed.
 fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
     let keys = match path {
-        "call" => return Some(CallSpec::known_section_names().collect()),
+        "call" => {
+            let sections = CallSpec::known_section_names();
+            return Some(sections.chain([CHECKSUMS_KEY]).collect());
+        }
         "" => struct_keys::<Spec>(),
         "tls" => struct_keys::<TlsSpec>(),
         "rows" => struct_keys::<RowsSpec>(),

@@ -41,7 +41,11 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let secured = target.as_ref();
     let secured = secured.map(|(_, secured)| *secured || call_secured);
     let tls = problems.resolve_tls(spec.tls.as_ref(), secured);
-    let mut call = problems.resolve_call(spec, surroundings);
+    let checksums = problems.resolve_checksums(spec, surroundings);
+    let call = problems.resolve_call(spec, surroundings);
+    let is_secured = target.as_ref().is_some_and(|(_, secured)| *secured);
+    let call = call.map(|call| call.with_target_security(is_secured));
+    let mut call = call.map(|call| call.with_checksums(checksums));
     if let Some((target, _)) = &mut target {
         let others = call.as_mut().map(CallPlan::other_targets_mut);
         let others = others.into_iter().flatten();
@@ -61,7 +65,6 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     if let (Some(call), Some(load)) = (&call, &load) {
         problems.check_row_count(call, load, seed);
     }
-    let checksums = problems.resolve_checksums(spec, surroundings);
     if let Err(problem) = labels::check(&spec.labels) {
         problems.add("labels", problem);
     }
@@ -69,13 +72,12 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
         problems.add("lanes", "only `plimsoll run` supports lanes");
     }
     match (target, call, load, problems.0.is_empty()) {
-        (Some((target, is_target_secured)), Some(call), Some(load), true) => Ok(Plan {
+        (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
             name: spec
                 .name
                 .clone()
                 .unwrap_or_else(|| default_name(&call, &load)),
             target,
-            is_target_secured,
             tls,
             call,
             load,
@@ -86,7 +88,6 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             labels: spec.labels.clone(),
             keep_requests: spec.requests.unwrap_or(false),
             span_sample: spec.span_sample.unwrap_or(0),
-            checksums,
         }),
         _ => Err(problems.0),
     }

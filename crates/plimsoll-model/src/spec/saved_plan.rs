@@ -57,7 +57,7 @@ impl Spec {
         spec.name = Some(plan.name.clone());
         spec.target = Some(plan.target.url.clone());
         spec.seed = Some(plan.seed);
-        spec.checksums.clone_from(&plan.checksums);
+        spec.call.checksums.clone_from(plan.call.checksums());
         spec.requests = Some(plan.keep_requests);
         spec.span_sample = Some(plan.span_sample).filter(|&calls| calls > 0);
         spec.tls = plan

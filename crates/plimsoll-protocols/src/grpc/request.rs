@@ -27,6 +27,9 @@ pub struct GrpcRequest<'a> {
     pub deadline: Option<Duration>,
 }
 
+/// The `user-agent` of calls whose plan has none.
+const OWN_USER_AGENT: &str = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
+
 /// A prepared call.
 #[derive(Debug)]
 pub(super) struct PreparedGrpcCall {
@@ -62,8 +65,7 @@ impl PreparedGrpcCall {
         }
         let path = format!("/{}", call.method);
         let timeout = request.deadline.map(format_timeout);
-        let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
-        let user_agent = call.user_agent.as_deref().unwrap_or(own);
+        let user_agent = call.user_agent.as_deref().unwrap_or(OWN_USER_AGENT);
         check_metadata("user-agent", user_agent)?;
 
         let mut fields = vec![
@@ -114,10 +116,6 @@ impl PreparedGrpcCall {
         });
 
         let varying = call.varying.clone();
-        let metadata = call.varying_metadata.iter().flat_map(|all| &all.fields);
-        let binary_captures = metadata
-            .filter_map(|field| Some((field.name.clone(), field.binary_captured_index()?)))
-            .collect();
         let most = largest_message(call);
         // Maximum size of a message before compression, in bytes: the largest length that its prefix can express, less
         // the prefix itself and 1 MiB, which is more than gzip's overhead on incompressible data.
@@ -149,7 +147,7 @@ impl PreparedGrpcCall {
             without_timeout,
             answer_shapes: call.answer_shapes.clone(),
             capture: None,
-            binary_captures,
+            binary_captures: binary_captures(call),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
             max_head: call
                 .max_head
@@ -208,6 +206,14 @@ fn too_large_error(bytes: usize) -> RequestError {
     RequestError::new(format_args!(
         "a request message of {bytes} bytes is over gRPC's limit of 4294967290"
     ))
+}
+
+/// Returns the names of metadata whose values are taken bytes in base64, with the indices of the taken values.
+fn binary_captures(call: &GrpcCall) -> Vec<(String, u16)> {
+    let metadata = call.varying_metadata.iter().flat_map(|all| &all.fields);
+    let captures =
+        metadata.filter_map(|field| Some((field.name.clone(), field.binary_captured_index()?)));
+    captures.collect()
 }
 
 /// Checks a metadata entry (gRPC over HTTP/2, "Custom-Metadata").

@@ -47,7 +47,10 @@ pub(crate) fn prepare_journey_load<'a>(
     });
     let links = links.collect::<Result<Vec<_>, PrepareError>>()?;
     let scenario = JourneyScenario::new(Arc::new(journey.clone()), steps, plan.seed);
-    let users = UserScripts::with_links(scenario, links, &plan.load);
+    let mut users = UserScripts::with_links(scenario, links, &plan.load);
+    if journey.has_rows_by_client() {
+        users = users.with_numbers_by_client();
+    }
     Ok(Box::new(move |place, stop, observe| {
         plimsoll_engine::run_scripts(plan, users, place, stop, observe)
     }))

@@ -117,10 +117,8 @@ where
     }
     mark_header_values(&mut resolved);
     let mut fields = section.clone();
-    let shared = fields
-        .fields()
-        .map(|fields| fields.keys().cloned().collect());
-    let shared: Vec<String> = shared.unwrap_or_default();
+    let shared = fields.fields().into_iter();
+    let shared: Vec<String> = shared.flat_map(|fields| fields.keys().cloned()).collect();
     let (constant_fields, varying_fields) = collect_fields(&shared, steps, &resolved);
     let first = first_own_call::<S>(problems, &resolved)?;
     let journey = JourneyPlan {

@@ -165,10 +165,6 @@ impl Scenario for JourneyScenario {
         &self.plan.names
     }
 
-    fn numbers_users_by_client(&self) -> bool {
-        self.plan.has_rows_by_client()
-    }
-
     fn choose_first_call(&self, number: u64, user: &mut JourneyMemory) {
         let jars = self.plan.targets.cookie_jars();
         user.cookies = (0..jars).map(|_| CookieJar::default()).collect();

@@ -7,8 +7,8 @@ use std::path::Path;
 use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedPeerId, SimulatedServer,
 };
-use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::Time;
+use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest};
 
 use super::{START, draw, run_under};
@@ -113,7 +113,7 @@ fn replay(log: &RequestLog, speed: &str) -> LoggingServer {
     let mut server = LoggingServer::default();
     let conditions = NetworkConditions::faultless(1);
     let mut record = run_under(conditions, plan.load.clone(), &mut server, protocol, None);
-    assert_eq!(record.stage_mut(0).ok, LINES);
+    assert_eq!(record.stage_mut(0).ok_calls(), LINES);
     server
 }
 

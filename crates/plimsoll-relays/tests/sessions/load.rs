@@ -79,7 +79,6 @@ impl SessionLoad {
         let plan = Plan {
             name: "test".to_owned(),
             target: target(api),
-            is_target_secured: false,
             tls: None,
             call: CallPlan::new(call.clone()),
             load: LoadPlan {
@@ -112,7 +111,6 @@ impl SessionLoad {
             labels: plimsoll_model::formats::labels::Labels::new(),
             keep_requests: false,
             span_sample: 0,
-            checksums: Default::default(),
         };
         let sessions = SessionScripts::new(SessionOptions {
             api: target(api),

@@ -4,7 +4,7 @@ use std::iter;
 use std::path::Path;
 
 use plimsoll_model::runs::run::file_name;
-use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, OtherTarget, RunHeader};
+use plimsoll_model::runs::run::header::{ConnectionSecurity, LoopKind, RunHeader, TargetSecurity};
 use plimsoll_model::runs::run::{Labels, MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
 use crate::history::sanitise;
@@ -99,11 +99,11 @@ pub(crate) fn describe_arrivals(
 
 /// Describes the security of connections: once if it is the same for all targets, or else for each of them.
 fn describe_security(h: &RunHeader, own: ConnectionSecurity) -> String {
-    let is_same = |other: &OtherTarget| other.security == own;
-    if h.other_targets.iter().all(is_same) {
+    let is_same = |other: &TargetSecurity| other.security == own;
+    if h.links.other_targets.iter().all(is_same) {
         return describe_link_security(h, own);
     }
-    let others = h.other_targets.iter();
+    let others = h.links.other_targets.iter();
     let others = others.map(|other| {
         let security = describe_link_security(h, other.security);
         format!("{security} to {}", other.target)
@@ -122,7 +122,7 @@ fn describe_link_security(h: &RunHeader, security: ConnectionSecurity) -> String
     if security == ConnectionSecurity::Plaintext {
         return name.to_owned();
     }
-    let name = if h.insecure {
+    let name = if h.links.insecure {
         format!("INSECURE {name}")
     } else {
         name.to_owned()

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use plimsoll_engine::host::cgroup::Cgroup;
 use plimsoll_engine::host::resources::WatchedProcesses;
 use plimsoll_model::Plan;
-use plimsoll_model::formats::input;
+use plimsoll_model::formats::{checksum, input};
 use plimsoll_model::plan::WatchedProcess;
 use plimsoll_model::rows::recording::{Recording, RecordingOptions};
 use plimsoll_model::spec::{self, Problem, ResolveContext, Spec};
@@ -251,7 +251,7 @@ impl ResolveContext for SystemContext<'_> {
         // A pipe can be read only once.
         let is_file = path.metadata().is_ok_and(|facts| facts.is_file());
         let content = is_file.then(|| input::read(path).ok()).flatten()?;
-        Some(spec::file_checksum(&content))
+        Some(checksum::file_checksum(&content))
     }
 
     fn read_recording(&self, request: &RecordingOptions) -> Result<Recording, String> {

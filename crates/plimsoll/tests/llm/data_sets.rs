@@ -20,7 +20,14 @@ fn saved_plan_of_data_set_runs_again() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "0s"]);
     fs::write(place.path("questions.jsonl"), QUESTIONS).unwrap();
-    let flags = ["--dataset", "questions.jsonl", "--clients", "4", "--calls", "20"];
+    let flags = [
+        "--dataset",
+        "questions.jsonl",
+        "--clients",
+        "4",
+        "--calls",
+        "20",
+    ];
     let run = run_llm(&place, 0, &url(&server), &flags, &[]);
     // Ten answers of six tokens, and ten of nine.
     let tokens = &run["total"]["measures"]["counts"]["tokens_answer"];

@@ -16,6 +16,7 @@ use crate::tls::TlsClient;
 /// A factory of the users of a run.
 pub struct UserScripts<C> {
     shared: Arc<UserSettings<C>>,
+    numbers_by_client: bool,
 }
 
 pub(super) struct UserSettings<C> {
@@ -57,6 +58,17 @@ impl<C: Scenario> UserScripts<C> {
                 retries_unprocessed: retries,
                 goodput,
             }),
+            numbers_by_client: false,
+        }
+    }
+
+    /// Gives the users of each client of a closed loop numbers of that client
+    /// ([`ScriptFactory::numbers_users_by_client`]).
+    #[must_use]
+    pub fn with_numbers_by_client(self) -> UserScripts<C> {
+        UserScripts {
+            numbers_by_client: true,
+            ..self
         }
     }
 }
@@ -100,7 +112,7 @@ where
     }
 
     fn numbers_users_by_client(&self) -> bool {
-        self.shared.scenario.numbers_users_by_client()
+        self.numbers_by_client
     }
 
     fn calls_per_script(&self) -> u32 {

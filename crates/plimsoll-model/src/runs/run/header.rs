@@ -74,14 +74,11 @@ pub struct RunHeader {
     pub version: Option<String>,
     /// The planned security of connections to the target.
     pub security: Option<ConnectionSecurity>,
-    /// The targets of steps besides the plan's own; left out where there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub other_targets: Vec<OtherTarget>,
     /// The parameters that TLS handshakes negotiated.
     pub tls: Option<NegotiatedTls>,
-    /// Whether every server certificate was accepted unverified; left out where certificates were verified.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub insecure: bool,
+    /// More facts about the security of connections.
+    #[serde(flatten)]
+    pub links: LinkFacts,
     /// The arrival model.
     #[serde(rename = "loop")]
     pub load_loop: Option<LoopKind>,
@@ -156,9 +153,20 @@ pub struct RunHeader {
     pub planned_stages: Vec<PlannedStage>,
 }
 
+/// Facts about the security of a run's connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkFacts {
+    /// Whether every server certificate was accepted unverified; left out where certificates were verified.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
+    /// The targets of steps besides the plan's own; left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_targets: Vec<TargetSecurity>,
+}
+
 /// A target besides the plan's own, to which some of the calls go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OtherTarget {
+pub struct TargetSecurity {
     /// The URL as the user wrote it.
     pub target: String,
     /// The planned security of connections to it.
@@ -317,7 +325,7 @@ impl RunHeader {
             Some(_) => ConnectionSecurity::Tls,
         };
         let others = plan.call.other_targets().into_iter();
-        let other_targets = others.map(|(target, is_secured)| OtherTarget {
+        let other_targets = others.map(|(target, is_secured)| TargetSecurity {
             target: target.url.clone(),
             security: security(is_secured),
         });
@@ -338,12 +346,14 @@ impl RunHeader {
                 .call
                 .protocol_version(plan.tls.as_ref())
                 .map(str::to_owned),
-            security: Some(security(plan.is_target_secured)),
-            other_targets: other_targets.collect(),
-            insecure: plan
-                .tls
-                .as_ref()
-                .is_some_and(|tls| tls.trust == ServerTrust::Unchecked),
+            security: Some(security(plan.call.is_target_secured())),
+            links: LinkFacts {
+                insecure: plan
+                    .tls
+                    .as_ref()
+                    .is_some_and(|tls| tls.trust == ServerTrust::Unchecked),
+                other_targets: other_targets.collect(),
+            },
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
             schedule_share: (own < 1.0 && load_loop == LoopKind::Open).then_some(own),

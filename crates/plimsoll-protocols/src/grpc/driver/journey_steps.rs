@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use plimsoll_model::spec::decode_base64;
+use plimsoll_model::formats::base64_text::decode_base64;
 use plimsoll_wire::hpack::HpackError;
 
 use super::{GrpcDriver, GrpcProtocol};

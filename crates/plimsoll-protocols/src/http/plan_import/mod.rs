@@ -222,6 +222,8 @@ mod description_tests;
 #[cfg(test)]
 mod hostile_recording_tests;
 #[cfg(test)]
+mod origin_tests;
+#[cfg(test)]
 mod secret_tests;
 #[cfg(test)]
 mod tests;

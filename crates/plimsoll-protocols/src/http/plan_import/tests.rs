@@ -382,51 +382,6 @@ fn unrelated_entries_are_left_out_and_counted() {
 }
 
 #[test]
-fn other_origins_become_targets_of_steps() {
-    let mut cookie = answered(r#"{"token": "kX9vQ2mZ7pL4"}"#);
-    cookie["headers"] = json!([{"name": "set-cookie", "value": "sid=Zk31xPq8Lw; Domain=.x"}]);
-    let api = |path: &str| {
-        let request = get(&format!("https://api.x{path}"));
-        let request = with_header(request, "cookie", "sid=Zk31xPq8Lw");
-        with_header(request, "authorization", "Bearer kX9vQ2mZ7pL4")
-    };
-    let mut entries = vec![
-        entry(0, post("https://www.x/login", "text/plain", "hi"), cookie),
-        entry(100, api("/items"), answered("{}")),
-        entry(200, get("https://www.x/again"), answered("{}")),
-        entry(300, get("https://www.x/third"), answered("{}")),
-        entry(400, api("/items"), answered("{}")),
-    ];
-    for n in 0..7 {
-        entries.push(entry(
-            500 + n,
-            get(&format!("http://t{n}/")),
-            answered("{}"),
-        ));
-    }
-    let (plan, imported) = plan(&archive(&entries));
-    assert_eq!(plan["target"].as_str(), Some("https://www.x"));
-    let steps = plan["steps"].as_array().expect("steps");
-    // The plan's own target, that of the API and six others are eight.
-    assert_eq!(steps.len(), 11);
-    let target = |nth: usize| step(&plan, nth).get("target").and_then(|url| url.as_str());
-    assert_eq!(target(0), None);
-    assert_eq!(target(1), Some("https://api.x"));
-    assert_eq!(target(3), None);
-    assert_eq!(target(10), Some("http://t5"));
-    let headers = &step(&plan, 1)["headers"];
-    assert_eq!(headers["authorization"].as_str(), Some("Bearer {{token}}"));
-    // A journey does not send a cookie to another host on its own.
-    assert_eq!(headers["cookie"].as_str(), Some("sid={{sid}}"));
-    let notes = imported.notes.join("\n");
-    assert!(notes.contains("1 of another origin (http://t6)"), "{notes}");
-    assert!(
-        notes.contains("--origin https://www.x leaves them out"),
-        "{notes}"
-    );
-}
-
-#[test]
 fn odd_recordings_are_rejected_by_entry_and_key() {
     let good = entry(0, get("http://a/"), answered("{}"));
     let mut no_url = good.clone();

@@ -22,7 +22,7 @@ pub(super) fn collect_problems(
     }
     let is_measured = header.source == RunOrigin::Measured;
     let mut problems: Vec<HealthProblem> = HealthProblem::from_shards(&header.shards).collect();
-    if header.insecure {
+    if header.links.insecure {
         problems.insert(0, HealthProblem::server_certificate_unchecked());
     }
     if is_measured {
