@@ -363,7 +363,7 @@ impl BodyInspector {
     fn no_token_message(&self, stream: Option<&EventStream>) -> String {
         let is_whole = stream.is_some_and(|stream| stream.format == EventFormat::Document);
         let why = if is_whole {
-            "the answer contains no token, embedding or score"
+            "the answer contains no token, or lacks an embedding or a score"
         } else {
             "the stream ended successfully, but contained no token"
         };

@@ -263,6 +263,14 @@ impl EventReader {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
+            // The standard has no such field, but llama.cpp reports errors in it.
+            b"error" if stream.tokens.is_some() && !is_nothing(value) => {
+                check_size(stream, self.data.len() + value.len())?;
+                self.data.extend_from_slice(value);
+                self.data.push(b'\n');
+                self.name.clear();
+                self.name.extend_from_slice(b"error");
+            }
             // Ignores `id` and `retry`, which only matter to clients that reconnect.
             _ => {}
         }
@@ -323,9 +331,17 @@ pub(super) fn begins_with_error(data: &[u8]) -> bool {
             None => return false,
         }
     }
-    let nothing: [&[u8]; 5] = [b"null", b"false", b"\"\"", b"{}", b"[]"];
     let value = rest.trim_ascii_start();
-    !nothing.iter().any(|nothing| value.starts_with(nothing))
+    !EMPTY_VALUES.iter().any(|empty| value.starts_with(empty))
+}
+
+/// The values of an error that mean that there is none.
+const EMPTY_VALUES: [&[u8]; 5] = [b"null", b"false", b"\"\"", b"{}", b"[]"];
+
+/// Returns whether the value of a field `error` means that there is no error.
+fn is_nothing(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    value.is_empty() || EMPTY_VALUES.contains(&value)
 }
 
 #[cfg(test)]

@@ -45,11 +45,37 @@ impl FinishReason {
             "tool_calls" | "tool_call" | "tool_use" | "function_call" => FinishReason::ToolCalls,
             // A classifier of the service has cut off the answer.
             "refusal" => FinishReason::ContentFilter,
-            _ if has(&["filter", "safety", "sensitive", "recitation", "blocklist"]) => {
+            _ if has(&[
+                "filter",
+                "safety",
+                "sensitive",
+                "recitation",
+                "blocklist",
+                "prohibited",
+                "moderation",
+                "guardrail",
+            ]) =>
+            {
                 FinishReason::ContentFilter
             }
             _ if has(&["abort", "cancel", "interrupt"]) => FinishReason::Abort,
-            _ if has(&["error", "fail", "insufficient"]) => FinishReason::Error,
+            _ if has(&[
+                "error",
+                "fail",
+                "insufficient",
+                "timeout",
+                "timed_out",
+                "timed out",
+                "malformed",
+                "overload",
+                "unavailable",
+                "exception",
+                "out_of_memory",
+                "resource_exhausted",
+            ]) =>
+            {
+                FinishReason::Error
+            }
             _ => FinishReason::Other,
         })
     }
@@ -110,6 +136,10 @@ mod tests {
             ("error", Some(Error)),
             ("network_error", Some(Error)),
             ("insufficient_system_resource", Some(Error)),
+            ("timeout", Some(Error)),
+            ("TIMEOUT", Some(Error)),
+            ("MALFORMED_FUNCTION_CALL", Some(Error)),
+            ("PROHIBITED_CONTENT", Some(ContentFilter)),
             ("abort", Some(Abort)),
             ("cancelled", Some(Abort)),
             ("repetition", Some(Other)),

@@ -96,6 +96,18 @@ fn last_event_needs_no_blank_line() {
             Some(StreamEventKind::Ordinary),
         ),
         (&tokens, "data: {\"n\":", None),
+        (
+            &tokens,
+            "error: {\"code\":500}\n\n",
+            Some(StreamEventKind::Error),
+        ),
+        (
+            &tokens,
+            "error: {\"code\":500}",
+            Some(StreamEventKind::Error),
+        ),
+        (&tokens, "error: null\n\n", None),
+        (&sse, "error: {\"code\":500}\n\n", None),
         (&tokens, "data: ", None),
     ] {
         for step in 1..=body.len() {

@@ -35,16 +35,22 @@ struct RawChunk<'a> {
     error: bool,
     /// Whether the event has `"object": "error"` or `"type": "error"`.
     is_named_error: bool,
-    /// Whether there is a message, which together with a code means an error.
+    /// Whether there is a message, which together with the code of an error means an error.
     has_message: bool,
-    has_code: bool,
+    /// Whether there is a `detail`, which FastAPI writes in place of an answer.
+    has_detail: bool,
+    code: ErrorCode,
 }
 
 impl<'a> RawChunk<'a> {
     fn into_chunk(self) -> AnswerChunk<'a> {
-        let is_coded = self.choices.is_none() && self.has_message && self.has_code;
+        let is_coded = self.has_message && self.code == ErrorCode::Error;
+        let is_detailed = self.has_detail && self.code != ErrorCode::Success;
+        let has_no_answer = self.choices.is_none();
         AnswerChunk {
-            is_error: self.error || self.is_named_error || is_coded,
+            is_error: self.error
+                || self.is_named_error
+                || has_no_answer && (is_coded || is_detailed),
             usage: self
                 .usage
                 .some_if_reported()
@@ -63,17 +69,22 @@ impl<'de> FromAnyJson<'de> for RawChunk<'de> {
                 "usage" => self.usage = read_value(&mut object)?,
                 "x_groq" => self.nested_usage = read_value::<NestedUsage, _>(&mut object)?.0,
                 // FastChat writes `error_code`, a number, next to a message.
-                "error" | "error_code" | "error_message" | "error_msg" => {
+                "error" | "errors" | "error_code" | "error_message" | "error_msg" => {
                     self.error |= read_value::<TruthyValue, _>(&mut object)?.0;
                 }
                 "object" | "type" => {
                     self.is_named_error |=
                         read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "message" | "detail" => {
-                    self.has_message |= read_value::<TruthyValue, _>(&mut object)?.0
+                "status" => {
+                    let status = read_value::<LenientString<'_>, _>(&mut object)?.0;
+                    self.is_named_error |= ["error", "failed", "failure"]
+                        .iter()
+                        .any(|failure| status.eq_ignore_ascii_case(failure));
                 }
-                "code" => self.has_code |= read_value::<ErrorCode, _>(&mut object)?.0,
+                "message" => self.has_message |= read_value::<TruthyValue, _>(&mut object)?.0,
+                "detail" => self.has_detail |= read_value::<TruthyValue, _>(&mut object)?.0,
+                "code" => self.code = read_value(&mut object)?,
                 _ => skip_value(&mut object)?,
             }
         }
@@ -81,17 +92,30 @@ impl<'de> FromAnyJson<'de> for RawChunk<'de> {
     }
 }
 
-/// Whether a code means an error: it is neither 0 nor the status of a success.
-#[derive(Default)]
-struct ErrorCode(bool);
+/// What a code means: 0 and the status of a success mean no error.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum ErrorCode {
+    #[default]
+    Missing,
+    Success,
+    Error,
+}
 
 impl<'de> FromAnyJson<'de> for ErrorCode {
     fn on_text(&mut self, text: Cow<'de, str>) {
-        self.0 = !matches!(&*text, "" | "0" | "200" | "ok" | "OK");
+        *self = match &*text {
+            "" => ErrorCode::Missing,
+            "0" | "200" | "ok" | "OK" => ErrorCode::Success,
+            _ => ErrorCode::Error,
+        };
     }
 
     fn on_number(&mut self, number: f64) {
-        self.0 = number != 0.0 && number != 200.0;
+        *self = if number == 0.0 || number == 200.0 {
+            ErrorCode::Success
+        } else {
+            ErrorCode::Error
+        };
     }
 }
 

@@ -1,11 +1,15 @@
 //! Reads responses with numbers computed from inputs: embeddings, and the scores of ranked documents.
 //!
-//! OpenAI's embeddings are in `data`, scores in `results`; TEI's response is the list itself. The numbers are skipped.
+//! OpenAI's embeddings are in `data`, scores in `results`; TEI's response is the list itself. Of the numbers, only their
+//! presence is checked.
+
+use std::borrow::Cow;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use crate::http::lenient_json::{
-    FromAnyJson, LenientCount, LenientString, ObjectKey, TruthyValue, read_value, skip_value,
+    FromAnyJson, LenientCount, LenientString, LenientValue, ObjectKey, TruthyValue, read_value,
+    skip_value,
 };
 use crate::http::tokens::{AnswerChunk, TokenCounts, read_json};
 
@@ -20,8 +24,10 @@ pub(super) fn read(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 /// A response, or the list in it.
 #[derive(Default)]
 struct NumericAnswer {
-    /// The number of items in the list: one for each input.
+    /// The number of items in the list that have an embedding or a score: one for each input.
     inputs: u64,
+    /// Whether an item has no embedding and no score, or not all of its numbers.
+    has_gap: bool,
     /// The number of tokens of the inputs.
     tokens: Option<u64>,
     has_error: bool,
@@ -34,7 +40,8 @@ impl NumericAnswer {
             ..TokenCounts::default()
         };
         AnswerChunk {
-            inputs: self.inputs,
+            // An answer that lacks some of its results is as useless as one without any.
+            inputs: if self.has_gap { 0 } else { self.inputs },
             usage: usage.some_if_reported(),
             is_error: self.has_error,
             ..AnswerChunk::default()
@@ -44,8 +51,9 @@ impl NumericAnswer {
 
 impl<'de> FromAnyJson<'de> for NumericAnswer {
     fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            self.inputs += 1;
+        while let Some(LenientValue(item)) = list.next_element::<LenientValue<InputResult>>()? {
+            self.inputs += u64::from(item.0);
+            self.has_gap |= !item.0;
         }
         Ok(())
     }
@@ -54,7 +62,9 @@ impl<'de> FromAnyJson<'de> for NumericAnswer {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "data" | "results" | "embeddings" => {
-                    self.inputs += read_value::<NumericAnswer, _>(&mut object)?.inputs;
+                    let found = read_value::<NumericAnswer, _>(&mut object)?;
+                    self.inputs += found.inputs;
+                    self.has_gap |= found.has_gap;
                 }
                 "usage" | "meta" => {
                     let tokens = read_value::<InputTokens, _>(&mut object)?;
@@ -69,6 +79,79 @@ impl<'de> FromAnyJson<'de> for NumericAnswer {
         }
         Ok(())
     }
+}
+
+/// Whether an item of the list is an embedding or a score, or has one under any name that services use.
+#[derive(Default)]
+struct InputResult(bool);
+
+impl<'de> FromAnyJson<'de> for InputResult {
+    fn on_text(&mut self, text: Cow<'de, str>) {
+        self.0 = is_encoded_vector(&text);
+    }
+
+    fn on_number(&mut self, number: f64) {
+        self.0 = number.is_finite();
+    }
+
+    fn on_list<A: SeqAccess<'de>>(&mut self, list: A) -> Result<(), A::Error> {
+        let mut numbers = NumericValue::default();
+        numbers.on_list(list)?;
+        self.0 = numbers.0;
+        Ok(())
+    }
+
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            let has = |part: &&str| key.contains(part);
+            if ["embedding", "vector", "score", "similarity", "logit"]
+                .iter()
+                .any(has)
+            {
+                self.0 |= read_value::<NumericValue, _>(&mut object)?.0;
+            } else {
+                skip_value(&mut object)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value is a number, or a list of numbers without gaps; also in Base64, or sparse as an object.
+#[derive(Default)]
+struct NumericValue(bool);
+
+impl<'de> FromAnyJson<'de> for NumericValue {
+    fn on_text(&mut self, text: Cow<'de, str>) {
+        self.0 = is_encoded_vector(&text);
+    }
+
+    fn on_number(&mut self, number: f64) {
+        self.0 = number.is_finite();
+    }
+
+    fn on_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        let (mut is_empty, mut is_whole) = (true, true);
+        while let Some(LenientValue(number)) = list.next_element::<LenientValue<NumericValue>>()? {
+            is_empty = false;
+            is_whole &= number.0;
+        }
+        self.0 = is_whole && !is_empty;
+        Ok(())
+    }
+
+    fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            self.0 = true;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a text may be numbers in Base64.
+fn is_encoded_vector(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && !text.eq_ignore_ascii_case("nan")
 }
 
 /// The service's count of the inputs' tokens, under the names that services use.
@@ -135,7 +218,28 @@ mod tests {
                 None,
             ),
             ("[[0.1,0.2]]", 1, None),
+            (r#"[{"index":0,"embedding":[[0.1,0.2],[3,4]]}]"#, 1, None),
+            (r#"[[{"index":4,"value":0.2}]]"#, 1, None),
+            (r#"{"embeddings":[[0.1],[-1]]}"#, 2, None),
             (r#"{"data":[]}"#, 0, None),
+            (r#"{"data":[{"index":0,"embedding":null}]}"#, 0, None),
+            (r#"{"data":[{"index":0,"embedding":[]}]}"#, 0, None),
+            (r#"{"data":[{"index":0,"embedding":""}]}"#, 0, None),
+            (r#"{"data":[{"index":0}]}"#, 0, None),
+            // NaN is not JSON, and is read as null.
+            (r#"{"data":[{"embedding":[null,0.1]}]}"#, 0, None),
+            (
+                r#"{"data":[{"embedding":[0.1]},{"embedding":null}]}"#,
+                0,
+                None,
+            ),
+            (
+                r#"{"results":[{"index":0,"relevance_score":null}]}"#,
+                0,
+                None,
+            ),
+            ("[[]]", 0, None),
+            ("[null]", 0, None),
             ("\"x\"", 0, None),
         ] {
             let chunk = read(json.as_bytes()).unwrap();

@@ -178,7 +178,13 @@ impl<'a> ResponseObject<'a> {
     /// Returns the last chunk of a stream, without the text, which has already been streamed. `status`: the status in
     /// the event's type.
     fn into_last_chunk(self, status: &str) -> AnswerChunk<'a> {
-        let reason = self.finish_reason(status);
+        let reason = match &*self.status {
+            // Some services send the event of a success, whatever became of the response.
+            inner @ ("failed" | "cancelled" | "incomplete") if status == "completed" => {
+                self.finish_reason(inner)
+            }
+            _ => self.finish_reason(status),
+        };
         AnswerChunk {
             usage: self.usage.some_if_reported(),
             is_last: true,
@@ -205,6 +211,7 @@ impl<'a> ResponseObject<'a> {
 
     fn finish_reason(&self, status: &str) -> FinishReason {
         match status {
+            "completed" if self.error.is_set => FinishReason::Error,
             "completed" if self.output.calls_tools => FinishReason::ToolCalls,
             "completed" => FinishReason::Stop,
             "incomplete" => self.incomplete.0.unwrap_or(FinishReason::Other),
@@ -346,6 +353,27 @@ mod tests {
                 Error,
             ),
             ("cancelled", "null", Abort),
+            (
+                "completed",
+                r#"{"status":"failed","error":{"code":"server_error","message":"no"}}"#,
+                Error,
+            ),
+            (
+                "completed",
+                r#"{"error":{"code":"server_error","message":"no"}}"#,
+                Error,
+            ),
+            ("completed", r#"{"status":"cancelled","error":null}"#, Abort),
+            (
+                "completed",
+                r#"{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}"#,
+                Length,
+            ),
+            (
+                "failed",
+                r#"{"status":"incomplete","error":"server_error: no"}"#,
+                Error,
+            ),
         ] {
             let json = format!(r#"{{"type":"response.{kind}","response":{response}}}"#);
             let chunk = read_event(json.as_bytes()).unwrap();
@@ -355,7 +383,7 @@ mod tests {
                 (vec![(0, Some(reason))], true),
                 "{json}"
             );
-            let explained = if kind == "failed" {
+            let explained = if reason == Error {
                 "server_error: no"
             } else {
                 ""
@@ -392,6 +420,12 @@ mod tests {
                 Some(FinishReason::Length),
             ),
             (r#"{"status":"in_progress","output":[]}"#, "", false, None),
+            (
+                r#"{"status":"completed","error":{"message":"no"},"output":[]}"#,
+                "",
+                false,
+                Some(FinishReason::Error),
+            ),
         ] {
             let chunk = read_answer(json.as_bytes()).unwrap();
             assert_eq!(

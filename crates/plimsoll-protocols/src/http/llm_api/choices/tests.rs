@@ -173,6 +173,11 @@ fn errors_are_recognised_by_key() {
         r#"{"text":"no","error_code":50002}"#,
         r#"{"code":500,"message":"no"}"#,
         r#"{"code":"rate_limit","detail":"no"}"#,
+        r#"{"detail":"internal"}"#,
+        r#"{"detail":[{"msg":"field required"}]}"#,
+        r#"{"errors":[{"message":"no"}]}"#,
+        r#"{"status":"error","message":"no"}"#,
+        r#"{"status":"FAILED"}"#,
         r#"{"choices":[{"index":0,"error":{"code":502}}]}"#,
         r#"{"choices":[{"delta":{"error":"no"}}]}"#,
     ] {
@@ -185,6 +190,9 @@ fn errors_are_recognised_by_key() {
         r#"{"code":200,"message":"success"}"#,
         r#"{"code":500,"message":"x","choices":[]}"#,
         r#"{"message":"queued"}"#,
+        r#"{"code":200,"detail":"ok"}"#,
+        r#"{"detail":"x","choices":[]}"#,
+        r#"{"detail":"","errors":[],"status":"ok"}"#,
         r#"{"choices":[{"error":null,"delta":{"error":false}}]}"#,
     ] {
         assert!(!read(json).is_error(), "{json}");
