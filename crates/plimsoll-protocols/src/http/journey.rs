@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
 use plimsoll_model::Time;
+use plimsoll_model::formats::redaction;
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::{Template, TraceIds};
 
@@ -96,7 +97,11 @@ impl StepCookieScope {
             let value = values[*index].as_deref().unwrap_or_default();
             let text = std::str::from_utf8(value).unwrap_or_default();
             if !text.starts_with('/') || !is_valid_in_path(text) {
-                return Err(format!("`{name}` is not a path: {}", to_printable(value)));
+                let shown = to_printable(value);
+                return Err(format!(
+                    "`{name}` is not a path: {}",
+                    redaction::mask_urls(&shown)
+                ));
             }
         }
         Ok(if self.has_own_cookies {

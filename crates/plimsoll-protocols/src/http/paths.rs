@@ -72,10 +72,11 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
                         !is_valid_in_path(value)
                     }
                 };
-                if let Some(value) = column.values().find(bad) {
-                    let file = rows.map_or("rows", Rows::file);
+                if let Some(row) = column.values().position(|value| bad(&value)) {
+                    // The value may be a secret, so the message only says where it is.
+                    let (file, row) = (rows.map_or("rows", Rows::file), row + 1);
                     return Err(format!(
-                        "{file}, column {:?}: {value:?} is not valid in a path: write it percent-encoded",
+                        "{file}, row {row}, column {:?}: its value is not valid in a path: write it percent-encoded",
                         column.name
                     ));
                 }
@@ -83,4 +84,27 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::rows::template::FieldScope;
+
+    use super::*;
+
+    #[test]
+    fn invalid_row_values_are_located_but_not_shown() {
+        let rows = Rows::parse("users.csv", "name,password\na,b\nc,CANARY x\n").unwrap();
+        let scope = FieldScope {
+            rows: Some(&rows),
+            captured: &[],
+        };
+        let mut slots = 0;
+        let path = "/login?password={{row.password}}";
+        let template = Template::parse(path, &mut slots, scope).unwrap();
+        assert_eq!(
+            check_path(&template, Some(&rows)).unwrap_err(),
+            "users.csv, row 2, column \"password\": its value is not valid in a path: write it percent-encoded"
+        );
+    }
 }

@@ -13,6 +13,7 @@ mod well_known_types;
 
 use std::sync::Arc;
 
+use plimsoll_model::formats::redaction::is_secret_field_name;
 use plimsoll_model::rows::template::{
     FieldScope, MessageRenderer, RenderContext, RowColumn, RowOrder, Rows, VariationSettings,
     has_fields, quote_unquoted_fields,
@@ -426,7 +427,16 @@ impl<'a> TemplateMessage<'a> {
         for (row, text) in column.values().enumerate() {
             let bytes = encode(value(&text)).map_err(|e| {
                 let (file, row) = (self.scope.rows.map_or("", Rows::file), row + 1);
-                SchemaError::Row(format!("{file}, row {row}, column {:?}: {e}", column.name))
+                let problem = if is_secret_field_name(&column.name) {
+                    // The message may contain the value.
+                    "its value does not fit the field".to_owned()
+                } else {
+                    e.to_string()
+                };
+                SchemaError::Row(format!(
+                    "{file}, row {row}, column {:?}: {problem}",
+                    column.name
+                ))
             })?;
             encoded.extend_from_slice(&bytes);
             ends.push(
