@@ -67,9 +67,11 @@ fn run_shell_command(command: &str) -> Result<String, String> {
         .output();
     let output = ran.map_err(|e| format!("`{command}` can't be run: {e}"))?;
     if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let line = stderr.trim().lines().next().unwrap_or_default().to_owned();
-        return Err(format!("`{command}` ended with {}: {line}", output.status));
+        // What the command wrote to stderr may contain the secret.
+        return Err(format!(
+            "`{command}` ended with {}: run it in a shell to see why",
+            output.status
+        ));
     }
     let text = String::from_utf8(output.stdout);
     let text = text.map_err(|_| format!("`{command}` printed something that is not text"))?;

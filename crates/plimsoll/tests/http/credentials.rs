@@ -58,7 +58,11 @@ fn command_value_is_sent_and_empty_output_rejected() {
     let good = run("echo Bearer sk-7f3a9c");
     assert_eq!(good.status.code(), Some(0), "{}", stderr_of(&good));
     for (command, problem) in [
-        ("exit 3", "ended with exit status: 3"),
+        ("exit 3", "ended with exit status: 3: run it in a shell"),
+        (
+            "printf 'C%sY' ANAR >&2; exit 4",
+            "ended with exit status: 4: run it in a shell",
+        ),
         ("true", "it printed nothing"),
         ("printf 'a\\nb'", "not one line of printable ASCII"),
     ] {
@@ -69,6 +73,8 @@ fn command_value_is_sent_and_empty_output_rejected() {
             "{}",
             stderr_of(&refused)
         );
+        // What a command writes to stderr is not shown.
+        assert!(!stderr_of(&refused).contains("CANARY"), "{command}");
     }
     let grpc = place.serve(&["score"]);
     let call = crate::support::SCORE;
