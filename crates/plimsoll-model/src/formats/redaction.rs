@@ -5,54 +5,16 @@
 //! and in a report's target they are replaced by the name of an environment variable
 //! ([`replace_secrets_with_variables`]).
 
+mod secret_names;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use secret_names::{is_secret_field_name, is_secret_field_value, is_secret_parameter_name};
+
 /// Prefix of the variables for a URL's query.
 pub const QUERY_VARIABLE_PREFIX: &str = "PLIMSOLL_QUERY_";
-
-/// Words that mark the names of query parameters with secret values.
-const SECRET_PARAMETER_WORDS: [&str; 17] = [
-    "accesskey",
-    "apikey",
-    "auth",
-    "authorization",
-    "credential",
-    "credentials",
-    "jwt",
-    "key",
-    "passwd",
-    "password",
-    "pwd",
-    "secret",
-    "session",
-    "sessionid",
-    "sig",
-    "signature",
-    "token",
-];
-
-/// Words that mark the names of metadata entries with secret values.
-const SECRET_FIELD_WORDS: [&str; 11] = [
-    "auth",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "cookie",
-    "key",
-    "credential",
-    "session",
-    "jwt",
-    "signature",
-];
-
-/// Returns whether the value of a metadata entry of this name must not be written to the run directory.
-pub fn is_secret_field_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_FIELD_WORDS.iter().any(|word| name.contains(word))
-}
 
 /// Keys in the value of a header field that name where the secret is, not the secret itself: `{ env = "TOKEN" }`.
 const SECRET_SOURCE_KEYS: [&str; 3] = ["command", "env", "file"];
@@ -106,8 +68,10 @@ pub struct QuerySecrets {
 }
 
 impl QuerySecrets {
-    /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
+    /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query. The
+    /// fragment of a URL is left out: it is not sent, and may contain a secret.
     pub fn replace_secrets(&mut self, url: &str) -> String {
+        let url = without_fragment(url);
         let mut hidden = Vec::new();
         for (name, value) in find_secret_parameters_in_url(url) {
             if variable_name(&url[value.clone()]).is_none() {
@@ -175,6 +139,17 @@ fn find_secret_parameters_in_url(url: &str) -> Vec<(Range<usize>, Range<usize>)>
     let mut all = find_secret_parameters_in_text(url);
     all.retain(|(name, _)| name.start > query);
     all
+}
+
+/// Returns a URL without its fragment (RFC 3986 §3.5). A path is returned unchanged, because it can have no fragment.
+fn without_fragment(url: &str) -> &str {
+    match url.split_once('#') {
+        // Behind an open `{{`, the character belongs to a template field.
+        Some((before, _)) if before.contains("://") && before.rfind("{{") <= before.rfind("}}") => {
+            before
+        }
+        _ => url,
+    }
 }
 
 /// Returns `NAME` for `$NAME`.
@@ -265,9 +240,15 @@ fn find_userinfo_ranges(text: &str) -> Vec<Range<usize>> {
 /// Finds the query parameters in `text` with secret names. Returns the ranges of name and value.
 fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
-    let mut all = Vec::new();
-    for (mark, _) in text.match_indices(['?', '&']) {
+    let mut all: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+    for (mark, _) in text.match_indices(['?', '&', ';']) {
         let start = mark + 1;
+        // A value may contain a semicolon.
+        if let Some((_, value)) = all.last()
+            && value.contains(&mark)
+        {
+            continue;
+        }
         let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"_-.%[]".contains(b);
         let name_length = bytes[start..].iter().take_while(|b| is_name(b)).count();
         let name = start..start + name_length;
@@ -284,26 +265,6 @@ fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>
         }
     }
     all
-}
-
-/// Returns whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` indicates a secret.
-pub fn is_secret_parameter_name(name: &str) -> bool {
-    let mut words = String::new();
-    let mut last = ' ';
-    for c in name.chars() {
-        if c.is_ascii_uppercase() && last.is_ascii_lowercase() {
-            words.push(' ');
-        }
-        words.push(if c.is_ascii_alphanumeric() {
-            c.to_ascii_lowercase()
-        } else {
-            ' '
-        });
-        last = c;
-    }
-    words
-        .split(' ')
-        .any(|word| SECRET_PARAMETER_WORDS.contains(&word))
 }
 
 /// Finds the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line is
@@ -351,7 +312,7 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
                 let is_source = SECRET_SOURCE_KEYS.contains(&name);
                 // `basic` is not a field's name, but a key in the value of a field: `{ basic = "me:hush" }`.
                 let holds_secret = is_secret || name == "basic" || in_secret_value && !is_source;
-                if holds_secret || starts_with_scheme(&line[from..from + length]) {
+                if holds_secret || is_secret_field_value(&line[from..from + length]) {
                     all.push(start + from..start + from + length);
                 }
             }
@@ -359,18 +320,6 @@ fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
         start += line.len();
     }
     all
-}
-
-/// Returns whether a field's value begins with the name of an authentication scheme (RFC 9110 §11.1) that is followed by
-/// a secret, whatever the field's name is.
-fn starts_with_scheme(value: &str) -> bool {
-    let scheme = value.split_once(' ').map(|(scheme, _)| scheme);
-    let is_known = |scheme: &str| {
-        ["basic", "bearer", "digest", "negotiate", "token"]
-            .iter()
-            .any(|known| scheme.eq_ignore_ascii_case(known))
-    };
-    scheme.is_some_and(is_known)
 }
 
 /// Returns whether a line of a plan sets header fields inline: `headers = { … }`, `headers.authorization = …`.
@@ -405,6 +354,8 @@ mod tests {
                 "/x?max_tokens=5&keyword=k&monkey=m",
             ),
             ("/x?key={{row.key}}", "/x?key={{row.key}}"),
+            ("/x?api%5Fkey=s&pass=t", "/x?api%5Fkey=*&pass=*"),
+            ("/x?a=1;token=s;key=t&b=2", "/x?a=1;token=*******&b=2"),
             ("nothing: ?, & and ://", "nothing: ?, & and ://"),
         ] {
             assert_eq!(mask_urls(text), shown);
@@ -457,6 +408,20 @@ mod tests {
         let shown = "[call.http.headers]\nauthorization = *********\ncookie = *********\nx-key = { vaule = \"**\" }\n\
                      autorization = \"*********\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
         assert_eq!(mask_plan(plan), shown);
+    }
+
+    #[test]
+    fn fragments_of_urls_are_not_kept() {
+        for (url, kept) in [
+            ("http://a/b?c=1#access_token=x", "http://a/b?c=1"),
+            ("http://a#x", "http://a"),
+            ("http://a/{{seq}}#x", "http://a/{{seq}}"),
+            ("http://a/{{b#c}}", "http://a/{{b#c}}"),
+            ("/b?c=1", "/b?c=1"),
+            ("/b?c={{d#e}}", "/b?c={{d#e}}"),
+        ] {
+            assert_eq!(replace_secrets_with_variables(url), kept);
+        }
     }
 
     #[test]

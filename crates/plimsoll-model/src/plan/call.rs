@@ -71,6 +71,12 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Returns the secrets in other settings than header fields, each with the name of the environment variable that
+    /// replaces it in a saved plan.
+    fn setting_secrets(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Returns the same call with these trace ids in its requests; `None`: the protocol's requests carry none.
     fn with_trace_ids(&self, ids: TraceIds) -> Option<Self>
     where

@@ -1,5 +1,6 @@
 //! Converts a plan to the TOML in the run directory, with every default and without secrets.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 
 use toml::{Table, Value};
@@ -7,13 +8,14 @@ use toml::{Table, Value};
 use super::protocol::CallProtocol;
 use super::steps;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::formats::redaction::{self, is_secret_field_name};
+use crate::formats::redaction::{self, is_secret_field_name, is_secret_field_value};
 use crate::formats::units::{ByteSize, Period};
 use crate::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
     TlsSuite, TlsVersion,
 };
 use crate::rows::recording::Recording;
+use crate::rows::template::has_fields;
 
 /// Returns the values that must not be written to the run directory, each with the environment variable from which the
 /// plan there reads it.
@@ -28,8 +30,9 @@ pub fn plan_secrets(plan: &Plan) -> Vec<(String, String)> {
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
         .collect();
     let secret = all.iter().enumerate();
-    let secret =
-        secret.filter(|(_, (name, value))| is_secret_field_name(name) && !value.is_empty());
+    let secret = secret.filter(|(_, (name, value))| {
+        !value.is_empty() && (is_secret_field_name(name) || is_secret_field_value(value))
+    });
     secret
         .map(|(place, (name, value))| {
             let named_alike = |field: &&(&String, String)| field.0 == *name;
@@ -40,6 +43,7 @@ pub fn plan_secrets(plan: &Plan) -> Vec<(String, String)> {
             (variable, value.clone())
         })
         .chain(plan.call.query_string_secrets())
+        .chain(plan.call.setting_secrets())
         .collect()
 }
 
@@ -129,22 +133,17 @@ impl Spec {
     #[must_use]
     pub fn without_secrets(&self) -> Spec {
         let mut spec = self.clone();
-        let hide = |name: &str, value: &mut MetadataSpec| {
-            if !is_secret_field_name(name) {
-                return;
-            }
-            match value {
-                MetadataSpec::Several(values) => {
-                    let typed = (1..).zip(values);
-                    for (nth, value) in typed.filter(|(_, value)| value.contains_secret_text()) {
-                        *value = MetadataSpec::Env(numbered_variable_name(name, nth));
-                    }
+        let hide = |name: &str, value: &mut MetadataSpec| match value {
+            MetadataSpec::Several(values) => {
+                let typed = (1..).zip(values);
+                for (nth, value) in typed.filter(|(_, value)| is_literal_secret(name, value)) {
+                    *value = MetadataSpec::Env(numbered_variable_name(name, nth));
                 }
-                one if one.contains_secret_text() => {
-                    *one = MetadataSpec::Env(secret_variable_name(name))
-                }
-                _ => {}
             }
+            one if is_literal_secret(name, one) => {
+                *one = MetadataSpec::Env(secret_variable_name(name));
+            }
+            _ => {}
         };
         let hidden = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             Ok((protocol.with_fields)(section, &hide))
@@ -152,6 +151,39 @@ impl Spec {
         let Ok(()) = spec.call.try_change_sections(hidden);
         spec.replace_query_secrets();
         spec
+    }
+
+    /// Returns where this spec contains a secret as text, rather than where to read it from: the names of header fields,
+    /// and `target` or `path` for a query. A value with template fields is not a literal secret.
+    pub fn literal_secret_names(&self) -> Vec<String> {
+        let names = RefCell::new(Vec::new());
+        let add_name = |name: &str, value: &mut MetadataSpec| {
+            let is_literal = |value: &MetadataSpec| match value {
+                MetadataSpec::Text(text) if has_fields(text) => false,
+                value => is_literal_secret(name, value),
+            };
+            if value.values().iter().any(is_literal) {
+                names.borrow_mut().push(name.to_owned());
+            }
+        };
+        let visited = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
+            Ok((protocol.with_fields)(section, &add_name))
+        };
+        let Ok(()) = self.call.clone().try_change_sections(visited);
+        let mut names = names.into_inner();
+        let target = self.target.as_deref().unwrap_or_default();
+        if !redaction::query_string_secrets(target).is_empty() {
+            names.push("target".to_owned());
+        }
+        let mut hidden = Spec {
+            target: None,
+            ..self.clone()
+        };
+        hidden.replace_query_secrets();
+        if hidden.call != self.call {
+            names.push("path".to_owned());
+        }
+        names
     }
 
     /// Replaces the secrets in the queries of the target, the path and the paths of steps.
@@ -176,6 +208,19 @@ impl Spec {
     /// When a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, String> {
         super::steps::to_toml(self)
+    }
+}
+
+/// Returns whether a value of this field is a secret, and the spec contains it as text.
+fn is_literal_secret(name: &str, value: &MetadataSpec) -> bool {
+    value.contains_secret_text() && (is_secret_field_name(name) || has_secret_form(value))
+}
+
+/// Returns whether a value is a secret whatever its field's name is. User and password become `Basic …`.
+fn has_secret_form(value: &MetadataSpec) -> bool {
+    match value {
+        MetadataSpec::Text(text) => is_secret_field_value(text),
+        value => matches!(value, MetadataSpec::Basic(_)),
     }
 }
 

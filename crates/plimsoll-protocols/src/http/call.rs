@@ -9,6 +9,7 @@ use plimsoll_model::rows::template::{
 };
 use plimsoll_model::{TimeMeasure, formats::redaction};
 
+use super::bearer_token::{self, TOKEN_VARIABLE};
 use super::llm_api::ModelResponseRules;
 pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
@@ -163,6 +164,13 @@ impl Call for HttpCall {
             Some(journey) => journey.query_secrets.clone(),
             None => redaction::query_string_secrets(&self.path),
         }
+    }
+
+    fn setting_secrets(&self) -> Vec<(String, String)> {
+        let socket = self.socket.as_ref();
+        let token = socket.and_then(|socket| bearer_token::find_token(&socket.subprotocols));
+        let named = token.map(|token| (TOKEN_VARIABLE.to_owned(), token.to_owned()));
+        named.into_iter().collect()
     }
 
     fn with_trace_ids(&self, ids: TraceIds) -> Option<HttpCall> {

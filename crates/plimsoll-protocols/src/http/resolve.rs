@@ -20,9 +20,7 @@ use super::call::{
     ConversationPlan, EventStream, HttpCall, HttpVersion, VaryingBody, VaryingRequest,
     WebSocketCall,
 };
-use super::envelopes;
 use super::flags::would_queue;
-use super::form;
 use super::header_names::HEADER_NAMES;
 use super::limits::{
     canonicalize, check_scheme, check_stream_duration, reject_template_fields, required_headers,
@@ -30,12 +28,12 @@ use super::limits::{
 };
 use super::paths::{check_path, requested_path};
 use super::payload::{Payload, TemplateContext, escape_template, parse_payload};
-use super::replayed_call;
 use super::response_settings::{resolve_socket, resolve_stream, resolve_tokenizer};
 use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
 use super::user_scenarios::{resolve_conversation, resolve_script};
+use super::{bearer_token, envelopes, form, replayed_call};
 use crate::http2::resolve_max_head;
 use crate::journey::{StepScope, change_fields, has_secured_target, keys_within, step_files};
 
@@ -72,6 +70,7 @@ impl CallSection for HttpSpec {
 
     fn change_nested_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
+        bearer_token::change_token(self.websocket.as_mut(), change);
     }
 
     /// Gives each client a connection of its own if clients that share an HTTP/1.1 connection or a WebSocket would only

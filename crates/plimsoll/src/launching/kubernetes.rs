@@ -79,8 +79,8 @@ impl KubernetesManifests<'_> {
     /// Returns the objects as YAML for `kubectl apply`.
     ///
     /// # Errors
-    /// When a file that the plan names can't be read or is outside the current directory, or when the files together
-    /// exceed the size limit of an object.
+    /// When the plan contains a secret as text, when a file that it names can't be read or is outside the current
+    /// directory, or when the files together exceed the size limit of an object.
     pub(crate) fn yaml(&self) -> Result<String, Failure> {
         let (plan, data) = self.collect_files()?;
         let secret = read_pod_files(self.load.spec.tls_files())?;
@@ -149,6 +149,16 @@ impl KubernetesManifests<'_> {
 
     /// Returns the plan's path in the pods, and all files including the plan.
     fn collect_files(&self) -> Result<(String, PodFiles), Failure> {
+        if let Some(name) = self.load.spec.literal_secret_names().first() {
+            return Err(Failure::usage(
+                format_args!(
+                    "{}: `{name}` contains a secret, which everyone who may read the ConfigMap of the run could read",
+                    self.load.path.display()
+                ),
+                "read it from an environment variable: write `{ env = \"NAME\" }` as the value, or `$NAME` in a query, and \
+                 give --secret a Secret that has the key NAME",
+            ));
+        }
         let mut files = read_pod_files(self.load.spec.data_files())?;
         if let Some(folder) = registry::local_folder(&self.load.spec.call) {
             return Err(Failure::usage(

@@ -256,3 +256,33 @@ fn kubernetes_apply_returns_run_exit_code() {
     );
     assert_eq!(place.run_json("r2")["shards"].as_array().unwrap().len(), 3);
 }
+
+#[test]
+fn kubernetes_refuses_plans_with_literal_secrets() {
+    let place = Place::new();
+    let manifests = |target: &str, headers: &str| {
+        let plan = format!(
+            "target = \"http://127.0.0.1:1/{target}\"\n[call.http.headers]\n{headers}\n[load]\nclients = 2\ncalls = 2\n"
+        );
+        fs::write(place.path("plan.toml"), plan).unwrap();
+        let shards = ["--shards", "2", "--rendezvous", "s3://loads/meeting"];
+        place.run(&[&["kubernetes", "plan.toml"][..], &shards].concat())
+    };
+    for (target, headers, name) in [
+        ("", "authorization = \"Bearer CANARY\"", "authorization"),
+        ("", "x-custom = \"Bearer CANARY\"", "x-custom"),
+        ("?token=CANARY", "accept = \"*/*\"", "target"),
+    ] {
+        let refused = manifests(target, headers);
+        assert_eq!(refused.status.code(), Some(2), "{headers}");
+        let printed = format!("{refused:?}");
+        assert!(
+            printed.contains(&format!("`{name}` contains a secret")),
+            "{printed}"
+        );
+        assert!(!printed.contains("CANARY"), "{printed}");
+    }
+    let read = "authorization = { env = \"AUTH\" }\npass-through = \"1\"";
+    let accepted = manifests("?token=$TOKEN", read);
+    assert_eq!(accepted.status.code(), Some(0), "{accepted:?}");
+}
