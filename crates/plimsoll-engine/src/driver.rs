@@ -200,6 +200,12 @@ pub trait Driver {
     /// in flight have ended, and replaced.
     fn is_draining(&self) -> bool;
 
+    /// Returns the outcome of calls that waited for this connection, if it is draining before its first call. Protocols
+    /// in which a server announces that have an outcome of their own.
+    fn draining_outcome(&self) -> Outcome {
+        Outcome::ConnectionClosed
+    }
+
     /// Returns whether the driver still accepts calls after its connection has ended. It then answers them from data
     /// that arrived earlier, or with the reason why the connection ended.
     fn outlives_connection(&self) -> bool {
@@ -329,6 +335,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn is_draining(&self) -> bool {
         (**self).is_draining()
+    }
+
+    fn draining_outcome(&self) -> Outcome {
+        (**self).draining_outcome()
     }
 
     fn outlives_connection(&self) -> bool {

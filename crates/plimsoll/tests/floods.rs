@@ -488,7 +488,7 @@ fn short_lived_connections_are_limited_and_reported() {
     let run = place.run_json("run");
     let unused = run["total"]["connections_unused"].as_u64().unwrap_or(0);
     assert!(unused >= 3 && unused <= connections as u64, "{run}");
-    let sentence = "connections ended without carrying a call";
+    let sentence = "connections ended before they brought an answer";
     assert!(screen.contains(sentence), "{screen}");
     for report in [place.read("run/report.html"), {
         place.expect(0, &["report", "run", "--markdown", "-"])

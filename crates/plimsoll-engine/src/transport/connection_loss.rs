@@ -5,7 +5,7 @@ use std::io;
 use plimsoll_model::Outcome;
 use rustix::io::Errno;
 
-use crate::driver::ProtocolError;
+use crate::driver::{Driver, ProtocolError};
 use crate::transport::address::LocalResourceError;
 
 /// The cause of a lost or failed connection: an outcome and a message.
@@ -52,10 +52,10 @@ impl ConnectionLoss {
         ConnectionLoss::new(outcome, format!("the connection was lost{during}: {e}"))
     }
 
-    /// Returns the loss of a connection whose peer stopped accepting calls before the first one.
-    pub(crate) fn drained_before_first_call() -> ConnectionLoss {
+    /// Returns the loss of a connection, with this driver, whose peer stopped accepting calls before the first one.
+    pub(crate) fn drained_before_first_call(driver: &impl Driver) -> ConnectionLoss {
         let detail = "the server went away before the connection's first call";
-        ConnectionLoss::new(Outcome::Goaway, detail)
+        ConnectionLoss::new(driver.draining_outcome(), detail)
     }
 }
 

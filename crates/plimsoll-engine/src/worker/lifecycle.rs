@@ -238,12 +238,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                         return;
                     }
                 } else if connection.data.driver.is_draining() {
-                    return self.on_disconnect(
-                        control,
-                        index,
-                        &ConnectionLoss::drained_before_first_call(),
-                        now,
-                    );
+                    let driver = &connection.data.driver;
+                    let loss = ConnectionLoss::drained_before_first_call(driver);
+                    return self.on_disconnect(control, index, &loss, now);
                 } else if connection.capacity() > 0 {
                     self.start_single_call(index, now);
                 }

@@ -68,7 +68,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         now: Time,
     ) {
         let mut served = true;
+        let mut drained = None;
         if let Some(connection) = self.connections[index as usize].as_mut() {
+            let driver = &connection.data.driver;
+            drained = Some(ConnectionLoss::drained_before_first_call(driver));
             connection.state = ConnectionState::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
             // Calls in flight may still succeed, so they count as carried.
@@ -85,7 +88,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 was_useful: served,
                 was_idle: idle,
             },
-            &ConnectionLoss::drained_before_first_call(),
+            &drained.unwrap_or_else(ConnectionLoss::closed_by_peer),
             now,
         );
     }

@@ -139,6 +139,10 @@ impl Driver for HttpDriver {
         either!(self.is_draining())
     }
 
+    fn draining_outcome(&self) -> Outcome {
+        either!(self.draining_outcome())
+    }
+
     #[inline]
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         either!(mut self.start(call, number, now, out));

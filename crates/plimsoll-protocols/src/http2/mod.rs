@@ -6,8 +6,7 @@
 //! decides what a response means; this module tracks the calls: `call_start` sends requests, `receiving` handles
 //! frames on streams, `control` all other frames. The worker's event loop calls it through [`Driver`].
 //!
-//! In the steady state a call costs one copy of the prepared request with its stream ids filled in. Nothing
-//! is allocated.
+//! In the steady state a call costs one copy of the prepared request with its stream ids, and no allocation.
 //!
 //! This file is long because frames of all kinds change the same table of calls.
 
@@ -82,8 +81,7 @@ pub trait StreamCalls: Debug + Sized {
     /// Returns the request that calls send.
     fn request(&self) -> &RequestTemplate;
 
-    /// Returns the header block of a call that was due `waited` ago, if the protocol sends the remaining
-    /// time.
+    /// Returns the header block of a call that was due `waited` ago, if the protocol sends the remaining time.
     fn header_block_with_timeout(&self, _waited: Duration) -> Option<Vec<u8>> {
         None
     }
@@ -297,6 +295,10 @@ impl<C: StreamCalls> Driver for Connection<C> {
         self.http2.stage() >= ConnectionStage::Draining || self.http2.stream_ids_left() == 0
     }
 
+    fn draining_outcome(&self) -> Outcome {
+        Outcome::Goaway
+    }
+
     #[inline]
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         debug_assert!(self.capacity() > 0);
@@ -397,11 +399,8 @@ impl<C: StreamCalls> Driver for Connection<C> {
         if let Err(violation) = received {
             return Err(self.fail_connection(&violation, out));
         }
-        if self.windows_opened {
-            self.windows_opened = false;
-            if !self.blocked.is_empty() {
-                self.send_blocked_bodies(out);
-            }
+        if std::mem::take(&mut self.windows_opened) && !self.blocked.is_empty() {
+            self.send_blocked_bodies(out);
         }
         self.http2.release_whole_window(out);
         Ok(())

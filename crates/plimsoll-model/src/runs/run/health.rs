@@ -64,7 +64,7 @@ pub enum ProblemKind {
     SlowFailures,
     /// Planned connections were never established.
     ConnectionsMissing,
-    /// Connections were established and ended without carrying a call.
+    /// Connections were established and ended before an answer arrived on them.
     ConnectionsUnused,
     /// Handshakes were full although the plan resumes sessions.
     NotResumed,
@@ -462,7 +462,7 @@ fn describe_target_outage(observed: &GeneratorStats) -> Option<HealthProblem> {
 
 fn describe_unused_connections(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
-        "{} of {} connections ended without carrying a call: the server, or what is in front of it, accepts connections and closes them; after the second in a row there is a pause before the next",
+        "{} of {} connections ended before they brought an answer: the server, or what is in front of it, closes them or breaks the protocol; after the second in a row there is a pause before the next",
         record.connections_unused,
         record.connections_full + record.connections_resumed
     );

@@ -188,7 +188,7 @@ fn unused_connections_are_reported_with_count() {
     let problems = judged(&r, true, Duration::ZERO, &GeneratorStats::default());
     assert_eq!(kinds(&problems), [(ProblemKind::ConnectionsUnused, false)]);
     let text = &problems[0].text;
-    assert!(text.starts_with("7 of 10 connections ended without carrying a call:"));
+    assert!(text.starts_with("7 of 10 connections ended before they brought an answer:"));
 }
 
 #[test]
