@@ -9,7 +9,7 @@ use super::call::{EventStream, HttpCall};
 use super::endless_streams::EndlessStreams;
 use super::envelopes;
 use super::missing_page::MissingPage;
-use super::status::outcome_from_status;
+use super::status::{is_valid_status, outcome_from_status};
 use super::text_search::Needle;
 use crate::journey::CaptureLevel;
 use crate::shared::unpacking::ContentCodings;
@@ -279,7 +279,10 @@ impl ResponseChecks {
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> String {
         let value = |name: &str| find_field(fields.clone(), name.as_bytes()).map(to_printable);
-        let mut text = format!("{}: {status}", self.call_name);
+        let mut text = format!("{}: {status:03}", self.call_name);
+        if !is_valid_status(status) {
+            text += " (not from 100 to 599, as RFC 9110, 15, requires)";
+        }
         if !reason.is_empty() {
             text = format!("{text} {}", to_printable(reason.as_bytes()));
         }

@@ -8,7 +8,13 @@ use plimsoll_model::Outcome;
 const MIN_STATUS: u16 = 200;
 const MAX_STATUS: u16 = 599;
 
-/// Returns the outcome of an unexpected status; a status without an outcome of its own has the outcome of its class.
+/// Returns whether a number is a status of HTTP: three digits, of which the first is 1 to 5 (RFC 9110 §15).
+pub(super) fn is_valid_status(status: u16) -> bool {
+    (100..=MAX_STATUS).contains(&status)
+}
+
+/// Returns the outcome of an unexpected status; a status without an outcome of its own has the outcome of its class. A
+/// number that is not a final status makes the answer malformed.
 /// `retry_after`: the value of the `retry-after` field (RFC 9110 §10.2.3).
 pub(super) fn outcome_from_status(status: u16, retry_after: Option<&[u8]>) -> Outcome {
     static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
@@ -16,11 +22,10 @@ pub(super) fn outcome_from_status(status: u16, retry_after: Option<&[u8]>) -> Ou
             .map(|status| [false, true].map(|after| compute_status_outcome(status, after)))
             .collect()
     });
-    let known = match status {
-        MIN_STATUS..=MAX_STATUS => status,
-        _ => MAX_STATUS,
-    };
-    STATUS_OUTCOMES[usize::from(known - MIN_STATUS)][usize::from(retry_after.is_some())]
+    if !(MIN_STATUS..=MAX_STATUS).contains(&status) {
+        return Outcome::BadAnswer;
+    }
+    STATUS_OUTCOMES[usize::from(status - MIN_STATUS)][usize::from(retry_after.is_some())]
 }
 
 fn compute_status_outcome(status: u16, retry_after: bool) -> Outcome {
@@ -60,8 +65,10 @@ mod tests {
             outcome_from_status(503, Some(b"1")),
             Outcome::coded("HTTP_503_RETRY_AFTER")
         );
-        // Not a status of HTTP.
-        assert_eq!(outcome_from_status(100, None), Outcome::coded("HTTP_5XX"));
-        assert_eq!(outcome_from_status(999, None), Outcome::coded("HTTP_5XX"));
+        for status in [0, 99, 100, 600, 999] {
+            assert_eq!(outcome_from_status(status, None), Outcome::BadAnswer);
+        }
+        let valid = [0, 99, 100, 599, 600, 999].map(is_valid_status);
+        assert_eq!(valid, [false, false, true, true, false, false]);
     }
 }
