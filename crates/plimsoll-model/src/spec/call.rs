@@ -1,5 +1,6 @@
 //! `[call]`: the sections that define one call.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -9,7 +10,7 @@ use toml::Table;
 
 use super::protocol::{self, CallProtocol, CallSection};
 use super::wire::WireFormat;
-use super::{OptionalPeriod, Problem, Spec, target};
+use super::{MetadataSpec, OptionalPeriod, Problem, Spec, target};
 
 /// One call as the plan defines it: a section named after its protocol ([`super::register`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -90,6 +91,24 @@ impl CallSpec {
     pub(crate) fn present_sections(&self) -> impl Iterator<Item = (&'static CallProtocol, &Table)> {
         let sections = self.sections.iter();
         sections.filter_map(|(name, section)| Some((protocol::find_by_section(name)?, section)))
+    }
+
+    /// Calls `visit` with the name and the value of each header field or metadata entry.
+    pub(crate) fn visit_fields(&self, visit: &dyn Fn(&str, &MetadataSpec)) {
+        for (protocol, section) in self.present_sections() {
+            let visit_field = |name: &str, value: &mut MetadataSpec| visit(name, value);
+            (protocol.with_fields)(section, &visit_field);
+        }
+    }
+
+    /// Returns whether a header field or metadata entry is the output of a shell command.
+    pub fn runs_commands(&self) -> bool {
+        let runs_any = Cell::new(false);
+        self.visit_fields(&|_, value| {
+            let is_command = |value: &MetadataSpec| matches!(value, MetadataSpec::Command { .. });
+            runs_any.set(runs_any.get() || value.values().iter().any(is_command));
+        });
+        runs_any.get()
     }
 
     /// Applies `change` to every section.

@@ -157,7 +157,7 @@ impl Spec {
     /// and `target` or `path` for a query. A value with template fields is not a literal secret.
     pub fn literal_secret_names(&self) -> Vec<String> {
         let names = RefCell::new(Vec::new());
-        let add_name = |name: &str, value: &mut MetadataSpec| {
+        self.call.visit_fields(&|name, value| {
             let is_literal = |value: &MetadataSpec| match value {
                 MetadataSpec::Text(text) if has_fields(text) => false,
                 value => is_literal_secret(name, value),
@@ -165,11 +165,7 @@ impl Spec {
             if value.values().iter().any(is_literal) {
                 names.borrow_mut().push(name.to_owned());
             }
-        };
-        let visited = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
-            Ok((protocol.with_fields)(section, &add_name))
-        };
-        let Ok(()) = self.call.clone().try_change_sections(visited);
+        });
         let mut names = names.into_inner();
         let target = self.target.as_deref().unwrap_or_default();
         if !redaction::query_string_secrets(target).is_empty() {

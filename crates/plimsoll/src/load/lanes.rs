@@ -41,6 +41,10 @@ impl LaneSet {
         if specs.is_empty() {
             return Ok(None);
         }
+        // No command runs before all lanes are known to be valid.
+        for lane in &specs {
+            planning::check_before_commands(&lane.spec, environment, source)?;
+        }
         let of = specs.iter().map(|lane| lane.weight).sum();
         let mut index = 0;
         let mut lanes = Vec::new();

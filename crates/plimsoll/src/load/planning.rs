@@ -1,7 +1,7 @@
 //! Reads plan files, and resolves specs into plans with environment variables, files and the servers' message schemas.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -79,12 +79,53 @@ pub(crate) fn resolve_plan(
             limits.check_file(&key, &path)?;
         }
     }
-    let world = SystemContext::new(environment, spec);
-    let resolved = spec::resolve(spec, &world).and_then(check_watched_process);
+    check_before_commands(spec, environment, source)?;
+    let plan = resolve_in_context(&SystemContext::new(environment, spec), source)?;
+    if let Some(limits) = &environment.limits {
+        limits.check(&plan)?;
+        if environment.plan_code != PlanCodePolicy::Skipped {
+            limits.check_load_allowed()?;
+        }
+    }
+    Ok(plan)
+}
+
+/// Checks a plan without running its commands, if it has any, so that they run only for a plan that is valid. A plan
+/// whose server has to be asked can't be checked before: the question may need a command's output.
+///
+/// # Errors
+/// When the plan is invalid; the error shows every problem at its place in `source`.
+pub(crate) fn check_before_commands(
+    spec: &Spec,
+    environment: &Environment,
+    source: &PlanSource<'_>,
+) -> Result<(), Failure> {
+    if environment.plan_code == PlanCodePolicy::Skipped || !spec.call.runs_commands() {
+        return Ok(());
+    }
+    let mut shown = environment.clone();
+    shown.plan_code = PlanCodePolicy::Skipped;
+    let mut world = SystemContext::new(&shown, spec);
+    world.asks_servers = false;
+    let checked = resolve_in_context(&world, source);
+    if world.has_unasked_query.get() {
+        return Ok(());
+    }
+    let plan = checked?;
+    let limits = environment.limits.as_ref();
+    limits.map_or(Ok(()), |limits| limits.check(&plan))
+}
+
+/// Resolves the spec of `world`.
+///
+/// # Errors
+/// The same as those of [`resolve_plan`].
+fn resolve_in_context(world: &SystemContext<'_>, source: &PlanSource<'_>) -> Result<Plan, Failure> {
+    let resolved = spec::resolve(world.spec, world).and_then(check_watched_process);
     if let Some(refusal) = world.refusal.take() {
         return Err(refusal);
     }
-    let plan = resolved.map_err(|mut found| {
+    resolved.map_err(|mut found| {
         // If a server did not answer, report only that: other problems may be consequences of the missing answer.
         if let Some(lost) = world.query_failure.take() {
             return lost;
@@ -93,14 +134,7 @@ pub(crate) fn resolve_plan(
             spec::set_spans(text, &mut found);
         }
         problems::failure(found, source)
-    })?;
-    if let Some(limits) = &environment.limits {
-        limits.check(&plan)?;
-        if environment.plan_code != PlanCodePolicy::Skipped {
-            limits.check_load_allowed()?;
-        }
-    }
-    Ok(plan)
+    })
 }
 
 /// Checks that the process or control group that the plan watches exists; returns the plan if so.
@@ -136,6 +170,10 @@ struct SystemContext<'a> {
     environment: &'a Environment,
     /// The spec that is being resolved; its target and proxy are needed to query servers.
     spec: &'a Spec,
+    /// Whether servers are asked for what the plan leaves to them.
+    asks_servers: bool,
+    /// Whether a server would have been asked, but was not.
+    has_unasked_query: Cell<bool>,
     /// The error of a query to a server; `None` if all queries succeeded.
     query_failure: RefCell<Option<Failure>>,
     /// The error about a load limit of this process that the plan exceeds; `None` if it exceeds none.
@@ -147,6 +185,8 @@ impl<'a> SystemContext<'a> {
         SystemContext {
             environment,
             spec,
+            asks_servers: true,
+            has_unasked_query: Cell::new(false),
             query_failure: RefCell::new(None),
             refusal: RefCell::new(None),
         }
@@ -275,6 +315,10 @@ impl ResolveContext for SystemContext<'_> {
     }
 
     fn answer_protocol_query(&self, question: &mut dyn Any) {
+        if !self.asks_servers {
+            self.has_unasked_query.set(true);
+            return;
+        }
         if !self.permits_query() {
             return;
         }

@@ -177,6 +177,27 @@ fn bolt_header_entry_uses_latest_command_output() {
 }
 
 #[test]
+fn plan_commands_run_only_for_valid_plans() {
+    let place = Place::new();
+    let header = "[call.http.headers]\nx = { command = \"touch ran; echo 1\" }";
+    let plan = |rest: &str| format!("target = \"http://127.0.0.1:1/\"\n{header}\n{rest}\n");
+    let load = "[load]\nclients = 1\ncalls = 1";
+    for wrong in [
+        plan(&format!("{load}\n[objective]\np99 = \"< x\"")),
+        plan(&format!("{load}\n[watch]\npid = 2147483647")),
+        plan("[load]\nclients = 0\ncalls = 1"),
+        plan(&format!(
+            "{load}\n[lanes.a]\n[lanes.b]\nobjective.p99 = \"< x\""
+        )),
+    ] {
+        fs::write(place.path("plan.toml"), &wrong).unwrap();
+        let refused = place.run(&["run", "plan.toml", "--out", "run"]);
+        assert_eq!(refused.status.code(), Some(2), "{wrong}");
+        assert!(!place.path("ran").exists(), "{wrong}");
+    }
+}
+
+#[test]
 fn plan_commands_run_only_in_real_runs() {
     let place = Place::new();
     let server = place.serve(&["http"]);
