@@ -29,7 +29,7 @@ mod times_summary;
 mod users;
 mod writer;
 
-pub use consistency::CountSum;
+pub use consistency::{CountSum, check_stage_numbers};
 pub use count_check::CountCheck;
 pub use delivery::DeliverySummary;
 pub use directory::{Run, read_plan};

@@ -3,7 +3,7 @@
 //! Invariant: the result depends only on the logs, not on where and when they are merged.
 
 use plimsoll_model::runs::run::{
-    CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals,
+    CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals, check_stage_numbers,
 };
 
 use super::objects::{Orders, RunManifest};
@@ -91,8 +91,9 @@ impl LogMerger {
         self.aggregator.add_message(shard as usize, message);
     }
 
-    /// Adds an interval to the shard's totals, unless the counts of all shards would overflow.
+    /// Adds an interval to the shard's totals, unless the counts of all shards would overflow, or a stage is not planned.
     fn add_interval(&mut self, shard: u32, interval: &IntervalRecord) -> Result<(), String> {
+        check_stage_numbers(interval, self.header.planned_stages.len())?;
         self.sum.add(interval)?;
         let one = &mut self.shards[shard as usize];
         let totals = one.totals.get_or_insert_default();

@@ -15,8 +15,8 @@ use super::leader::format_shards;
 use super::member::LEADER_TIMEOUT;
 use super::merging::LogMerger;
 use super::objects::{
-    self, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest, STOP_REQUEST_OBJECT, StopRequest,
-    from_json,
+    self, ARRIVALS_FOLDER, Arrival, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest,
+    STOP_REQUEST_OBJECT, StopRequest, from_json,
 };
 use super::store::{RendezvousAccess, RendezvousStore, ShardRole, StoreRequest, StoreResponse};
 use crate::failure::{Exit, Failure};
@@ -243,6 +243,49 @@ impl LogReader {
     }
 }
 
+/// Checks that the arrivals of shards belong to the run of `head`. An arrival that is missing is no error.
+///
+/// # Errors
+/// When an arrival is not of a shard of this run, or the store can't be read.
+fn check_arrivals(store: &RendezvousStore, url: &str, head: &RunManifest) -> Result<(), Failure> {
+    let request = StoreRequest::List(ARRIVALS_FOLDER.to_owned());
+    let StoreResponse::Names(names) = store.send_and_wait(&request)? else {
+        return Ok(());
+    };
+    let listed = names
+        .iter()
+        .filter_map(|name| objects::shard_from_arrival_name(name));
+    let listed: Vec<u32> = listed.take(MAX_SHARDS as usize).collect();
+    for some in listed.chunks(MAX_CONCURRENT_READS) {
+        let (sender, answers) = mpsc::channel();
+        for &shard in some {
+            let sender = sender.clone();
+            let name = objects::arrival_object_name(shard);
+            store.send(StoreRequest::Get(name), move |answer| {
+                let _ = sender.send((shard, answer));
+            });
+        }
+        drop(sender);
+        for (shard, answer) in answers {
+            let StoreResponse::Bytes { bytes, .. } = answer else {
+                continue;
+            };
+            let name = objects::arrival_object_name(shard);
+            let found: Arrival = from_json(&name, &bytes).map_err(Failure::error)?;
+            if (found.shard, found.of, found.version) != (shard, head.of, head.version) {
+                return Err(Failure::error_with_help(
+                    format_args!(
+                        "rendezvous `{url}`: {name} is of shard {} of {} (version {}), but {HEAD_OBJECT} counts {} shards (version {})",
+                        found.shard, found.of, found.version, head.of, head.version
+                    ),
+                    "shards of different runs do not start together: one of these objects was changed afterwards",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Writes a run directory from the logs of the run's shards.
 ///
 /// # Errors
@@ -254,6 +297,7 @@ pub(crate) fn merge(
     made: &OutputDirs,
 ) -> Result<Exit, Failure> {
     let mut reading = LogReader::open(run)?;
+    check_arrivals(&reading.store, &run.rendezvous, &reading.manifest)?;
     reading.refresh_orders()?;
     let dir = execution::dir_or_default(out, &reading.manifest.header.name);
     let RunManifest {

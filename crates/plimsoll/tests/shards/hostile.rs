@@ -94,7 +94,7 @@ fn merge_rejects_invalid_shard_count() {
     let place = two_shards();
     let head = place.path("meeting/r1/head.json");
     let text = fs::read_to_string(&head).unwrap();
-    for of in ["4294967295", "100000", "0"] {
+    for of in ["4294967295", "100000", "0", "1", "3"] {
         let altered = text.replace("\"of\":2", &format!("\"of\":{of}"));
         assert_ne!(altered, text);
         fs::write(&head, altered).unwrap();
@@ -116,6 +116,18 @@ fn merge_reads_rendezvous_of_previous_version_only() {
         let altered = text.replacen("\"version\":3", &format!("\"version\":{version}"), 1);
         assert_ne!(altered, text);
         fs::write(&head, altered).unwrap();
+        let (code, printed) = merge(&place, &format!("merged-{version}"));
+        if readable {
+            // The shards' arrivals have the version of the run, too.
+            assert_eq!(code, Some(1), "{printed}");
+            assert!(printed.contains("(version 3)"), "{printed}");
+        }
+        for shard in 0..2 {
+            let arrival = place.path(&format!("meeting/r1/arrivals/{shard:05}.json"));
+            let text = fs::read_to_string(&arrival).unwrap();
+            let (_, rest) = text.split_once(',').unwrap();
+            fs::write(&arrival, format!("{{\"version\":{version},{rest}")).unwrap();
+        }
         let (code, printed) = merge(&place, &format!("merged-{version}"));
         if readable {
             // A busy machine may have been too slow for the load.

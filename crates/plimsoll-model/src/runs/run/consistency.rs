@@ -41,6 +41,50 @@ impl CountSum {
     }
 }
 
+/// The place of the latest interval in the order of a run's intervals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct IntervalOrder {
+    last: Option<(u64, Duration)>,
+}
+
+impl IntervalOrder {
+    /// Checks that an interval comes after all earlier ones, so that none is counted twice.
+    ///
+    /// # Errors
+    /// Returns which number does not increase.
+    pub(super) fn check(&mut self, interval: &IntervalRecord) -> Result<(), String> {
+        let (index, start) = (interval.index, interval.start_offset);
+        if let Some((before, began)) = self.last.replace((index, start)) {
+            if index <= before {
+                return Err(format!("interval {index} comes after interval {before}"));
+            }
+            // An interval may be empty, so the next one may start at the same time.
+            if start < began {
+                return Err(format!(
+                    "`start_us` is {}, and that of the interval before is {}",
+                    start.as_micros(),
+                    began.as_micros()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that the stages of an interval are among the planned ones. A run may have no plan.
+///
+/// # Errors
+/// Returns which stage is not planned.
+pub fn check_stage_numbers(interval: &IntervalRecord, planned: usize) -> Result<(), String> {
+    let is_unplanned = |(stage, _): &&(u8, StageRecord)| usize::from(*stage) >= planned;
+    match interval.stages.iter().find(is_unplanned) {
+        Some((stage, _)) if planned > 0 => Err(format!(
+            "stage {stage} is not planned: the run has {planned}, from 0"
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn check_limit(name: &str, number: u64, most: u64) -> Result<(), String> {
     if number > most {
         Err(format!(
@@ -244,6 +288,51 @@ mod tests {
             assert!(problem.starts_with(&format!("`{name}` is ")), "{problem}");
         }
         assert_eq!(sum.add(&interval(|_, r| r.due = MAX_COUNT)), Ok(()));
+    }
+
+    #[test]
+    fn repeated_intervals_are_rejected() {
+        let at = |index: u64, second: u64| {
+            interval(|i, _| (i.index, i.start_offset) = (index, Duration::from_secs(second)))
+        };
+        for (intervals, problem) in [
+            (
+                vec![at(0, 0), at(0, 0)],
+                "interval 0 comes after interval 0",
+            ),
+            (
+                vec![at(0, 0), at(1, 1), at(0, 0)],
+                "interval 0 comes after interval 1",
+            ),
+            (
+                vec![at(0, 1), at(1, 0)],
+                "`start_us` is 0, and that of the interval before is 1000000",
+            ),
+        ] {
+            let mut order = IntervalOrder::default();
+            let (last, earlier) = intervals.split_last().unwrap();
+            for interval in earlier {
+                assert_eq!(order.check(interval), Ok(()));
+            }
+            assert_eq!(order.check(last), Err(problem.to_owned()));
+        }
+        // Numbers may be left out, and an interval may be empty.
+        let mut order = IntervalOrder::default();
+        for interval in [at(3, 1), at(7, 1), at(8, 2)] {
+            assert_eq!(order.check(&interval), Ok(()));
+        }
+    }
+
+    #[test]
+    fn unplanned_stages_are_rejected() {
+        let mut altered = interval(|_, _| {});
+        assert_eq!(check_stage_numbers(&altered, 1), Ok(()));
+        altered.stages.push((7, StageRecord::default()));
+        assert_eq!(
+            check_stage_numbers(&altered, 2).unwrap_err(),
+            "stage 7 is not planned: the run has 2, from 0"
+        );
+        assert_eq!(check_stage_numbers(&altered, 0), Ok(()));
     }
 
     #[test]

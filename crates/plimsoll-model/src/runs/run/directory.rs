@@ -10,6 +10,7 @@ use crate::formats::document;
 use crate::formats::input::{self, LineEnd};
 use crate::records::record::{RequestRecord, StageRecord};
 
+use super::consistency::{IntervalOrder, check_stage_numbers};
 use super::json::{RunDocument, StoredRunHead};
 use super::{
     CountSum, IntervalRecord, RunError, RunHeader, RunState, RunSummary, RunTotals, StageSummary,
@@ -86,7 +87,8 @@ impl Run {
             });
         }
         let mut totals = RunTotals::default();
-        let is_complete = for_each_interval(dir, |interval| totals.add(&header, &interval))?;
+        let is_complete =
+            for_each_interval(dir, stages, |interval| totals.add(&header, &interval))?;
         if state == RunState::Running {
             state = RunState::Partial;
             reason = Some(
@@ -142,7 +144,8 @@ impl Run {
 
     /// Calls `f` with every interval in order, without keeping them in memory.
     pub fn for_each_interval(&self, f: impl FnMut(IntervalRecord)) -> Result<(), RunError> {
-        for_each_interval(&self.dir, f).map(|_whole| ())
+        let stages = self.header.planned_stages.len();
+        for_each_interval(&self.dir, stages, f).map(|_whole| ())
     }
 
     /// Calls `f` with the record of every call, in the order in which calls ended. For a killed run, reading stops
@@ -211,12 +214,22 @@ pub fn read_plan(dir: &Path) -> Result<String, RunError> {
         .map_err(RunError::io(&path, "reading it"))
 }
 
-/// Reads `intervals.jsonl` line by line. Returns false if the last line is truncated and was ignored.
-fn for_each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
+/// Reads `intervals.jsonl` of a run with this number of planned stages, line by line. Returns false if the last line is
+/// truncated and was ignored.
+fn for_each_interval(
+    dir: &Path,
+    stages: usize,
+    mut f: impl FnMut(IntervalRecord),
+) -> Result<bool, RunError> {
     let path = dir.join(file_name::INTERVALS);
     let opened = input::open_untrusted_file(&path).map_err(RunError::io(&path, "opening it"))?;
     let mut reader = BufReader::new(opened);
-    let mut sum = CountSum::default();
+    let (mut sum, mut order) = (CountSum::default(), IntervalOrder::default());
+    let mut check = |interval: &IntervalRecord| {
+        sum.add(interval)?;
+        order.check(interval)?;
+        check_stage_numbers(interval, stages)
+    };
     let mut line = Vec::new();
     for number in 1.. {
         let end = input::read_line(&mut reader, &mut line, MAX_INTERVAL_LINE_BYTES)
@@ -226,7 +239,7 @@ fn for_each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bo
         }
         let interval = parse_utf8(&line)
             .and_then(IntervalRecord::from_line)
-            .and_then(|interval| sum.add(&interval).map(|()| interval))
+            .and_then(|interval| check(&interval).map(|()| interval))
             .map_err(RunError::invalid_line(&path, number))?;
         f(interval);
     }

@@ -91,7 +91,8 @@ fn overflowing_count_error_names_line() {
     );
     // Each of these counts is possible, but their sum is not.
     let large = line.replace("\"due\":10", &format!("\"due\":{}", 1_u64 << 53));
-    fs::write(&path, large.repeat(300)).unwrap();
+    let numbered = |index: u64| large.replace("\"index\":0", &format!("\"index\":{index}"));
+    fs::write(&path, (0..300).map(numbered).collect::<String>()).unwrap();
     refused(&dir, &["intervals.jsonl:128", "add up to more than 2^60"]);
 }
 
@@ -105,6 +106,22 @@ fn repeated_stage_is_rejected() {
     let twice = format!("{before}\"stages\":[{stage},{stage}],\"details\"{after}");
     fs::write(&path, twice).unwrap();
     refused(&dir, &["intervals.jsonl:1", "stage 0 comes after stage 0"]);
+}
+
+#[test]
+fn contradictory_intervals_are_rejected() {
+    let (_parent, dir) = run();
+    let path = dir.join(file_name::INTERVALS);
+    let line = fs::read_to_string(&path).unwrap();
+    fs::write(&path, line.repeat(2)).unwrap();
+    refused(
+        &dir,
+        &["intervals.jsonl:2", "interval 0 comes after interval 0"],
+    );
+    let unplanned = line.replace("\"stage\":0", "\"stage\":7");
+    assert_ne!(unplanned, line);
+    fs::write(&path, unplanned).unwrap();
+    refused(&dir, &["intervals.jsonl:1", "stage 7 is not planned"]);
 }
 
 #[test]
