@@ -153,8 +153,8 @@ impl Spec {
         spec
     }
 
-    /// Returns where this spec contains a secret as text, rather than where to read it from: the names of header fields,
-    /// and `target` or `path` for a query. A value with template fields is not a literal secret.
+    /// Returns where this spec contains a secret as text, rather than where to read it from: the names of header
+    /// fields, and `target` or `path` for a query. A value with template fields is not a literal secret.
     pub fn literal_secret_names(&self) -> Vec<String> {
         let names = RefCell::new(Vec::new());
         self.call.visit_fields(&|name, value| {

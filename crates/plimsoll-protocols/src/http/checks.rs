@@ -348,3 +348,21 @@ pub(super) fn to_printable(bytes: &[u8]) -> String {
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_statuses_are_bad_answers() {
+        let checks = ResponseChecks::new(&HttpCall::default());
+        let fields = || std::iter::empty::<(&[u8], &[u8])>();
+        for (status, shown) in [(99, "099"), (999, "999")] {
+            let (outcome, _) = checks.check_head(status, fields());
+            assert_eq!(outcome, Outcome::BadAnswer);
+            let text = checks.head_failure_text(outcome, status, "OK", fields());
+            let problem = "(not from 100 to 599, as RFC 9110, 15, requires)";
+            assert!(text.ends_with(&format!(": {shown} {problem} OK")), "{text}");
+        }
+    }
+}

@@ -91,7 +91,8 @@ impl LogMerger {
         self.aggregator.add_message(shard as usize, message);
     }
 
-    /// Adds an interval to the shard's totals, unless the counts of all shards would overflow, or a stage is not planned.
+    /// Adds an interval to the shard's totals, unless the counts of all shards would overflow, or it has a stage that is
+    /// not planned.
     fn add_interval(&mut self, shard: u32, interval: &IntervalRecord) -> Result<(), String> {
         check_stage_numbers(interval, self.header.planned_stages.len())?;
         self.sum.add(interval)?;

@@ -275,7 +275,7 @@ fn kubernetes_refuses_plans_with_literal_secrets() {
     ] {
         let refused = manifests(target, headers);
         assert_eq!(refused.status.code(), Some(2), "{headers}");
-        let printed = format!("{refused:?}");
+        let printed = format!("{}{}", text(&refused.stdout), stderr_of(&refused));
         assert!(
             printed.contains(&format!("`{name}` contains a secret")),
             "{printed}"

@@ -1,7 +1,7 @@
 //! Reads responses with numbers computed from inputs: embeddings, and the scores of ranked documents.
 //!
-//! OpenAI's embeddings are in `data`, scores in `results`; TEI's response is the list itself. Of the numbers, only their
-//! presence is checked.
+//! OpenAI's embeddings are in `data`, scores in `results`; TEI's response is the list itself. Only the presence of
+//! numbers is checked.
 
 use std::borrow::Cow;
 
