@@ -5,8 +5,6 @@
 
 use plimsoll_model::spec::MetadataSpec;
 
-use super::section::WebSocketSpec;
-
 /// The subprotocol whose successor is a token.
 const BEARER_NAME: &str = "bearer";
 
@@ -25,10 +23,10 @@ pub(super) fn find_token(names: &[String]) -> Option<&str> {
 
 /// Calls `change` with the token among the subprotocols that the plan contains as text.
 pub(super) fn change_token(
-    socket: Option<&mut WebSocketSpec>,
+    subprotocols: Option<&mut MetadataSpec>,
     change: &dyn Fn(&str, &mut MetadataSpec),
 ) {
-    let Some(offered) = socket.and_then(|socket| socket.subprotocol.as_mut()) else {
+    let Some(offered) = subprotocols else {
         return;
     };
     // Commas separate names, as in the header field.
@@ -60,17 +58,13 @@ mod tests {
     use super::*;
 
     /// Returns the subprotocols after the token has been replaced, and the names under which values were changed.
-    fn changed(offered: MetadataSpec) -> (MetadataSpec, Vec<String>) {
-        let mut socket = WebSocketSpec {
-            subprotocol: Some(offered),
-            ..WebSocketSpec::default()
-        };
+    fn changed(mut offered: MetadataSpec) -> (MetadataSpec, Vec<String>) {
         let names = RefCell::new(Vec::new());
-        change_token(Some(&mut socket), &|name, value| {
+        change_token(Some(&mut offered), &|name, value| {
             names.borrow_mut().push(name.to_owned());
             *value = MetadataSpec::Env(TOKEN_VARIABLE.to_owned());
         });
-        (socket.subprotocol.unwrap(), names.into_inner())
+        (offered, names.into_inner())
     }
 
     #[test]

@@ -70,7 +70,9 @@ impl CallSection for HttpSpec {
 
     fn change_nested_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
-        bearer_token::change_token(self.websocket.as_mut(), change);
+        let socket = self.websocket.as_mut();
+        let subprotocols = socket.and_then(|socket| socket.subprotocol.as_mut());
+        bearer_token::change_token(subprotocols, change);
     }
 
     /// Gives each client a connection of its own if clients that share an HTTP/1.1 connection or a WebSocket would only
