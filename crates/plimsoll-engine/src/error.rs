@@ -5,8 +5,32 @@ use std::io;
 use plimsoll_model::Outcome;
 
 use crate::defect::PanicDescription;
-use crate::event_loop::ConnectFailure;
 use crate::tls::TlsSetupError;
+
+/// Why a connection could not be established.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectFailure {
+    /// The outcome that a call on the connection would have had.
+    pub outcome: Outcome,
+    /// The failure, in words.
+    pub detail: String,
+    /// Whether the TLS handshake was complete, so that the server speaks TLS.
+    pub is_after_tls: bool,
+    /// Whether the connection was to a proxy, which had not yet connected to the target.
+    pub is_at_proxy: bool,
+}
+
+impl ConnectFailure {
+    /// Creates a failure of a direct connection, before TLS is established.
+    pub fn new(outcome: Outcome, detail: impl Into<String>) -> ConnectFailure {
+        ConnectFailure {
+            outcome,
+            detail: detail.into(),
+            is_after_tls: false,
+            is_at_proxy: false,
+        }
+    }
+}
 
 /// The reason why a run could not begin, or had to end.
 #[derive(Debug, thiserror::Error)]

@@ -36,7 +36,7 @@ mod worker_share;
 
 use address_racing::ConnectRaces;
 use client::{LoopClient, LoopHandler};
-pub use connect_summary::{ConnectFailure, ConnectSummary};
+pub use connect_summary::ConnectSummary;
 use connection::Connection;
 use due_calls::{CallSource, LoadPhase};
 pub use intervals::INTERVAL_NS;
@@ -117,10 +117,8 @@ where
         let stamps = share.measures_lateness() && network.has_receive_times();
         EventLoop {
             client,
-            addresses: (0..targets)
-                .map(|target| TargetAddresses::for_target(target, &network))
-                .collect(),
             network,
+            addresses: (0..targets).map(TargetAddresses::for_target).collect(),
             races: ConnectRaces::default(),
             connections: Vec::new(),
             free_indices: Vec::new(),

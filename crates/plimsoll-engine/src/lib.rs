@@ -27,6 +27,6 @@ pub use conductor::{
 pub use driver::{
     CallId, CallProgress, CompletedCall, Direction, Driver, Event, Protocol, ProtocolError, Tracer,
 };
-pub use error::EngineError;
+pub use error::{ConnectFailure, EngineError};
 pub use stop_flag::StopFlag;
 pub use transport::address::Address;

@@ -40,8 +40,7 @@ mod retry;
 mod slots;
 
 pub use crate::event_loop::{
-    ConnectFailure, ConnectSummary, INTERVAL_NS, StopUrgency, WorkerControl, WorkerInterval,
-    WorkerShare,
+    ConnectSummary, INTERVAL_NS, StopUrgency, WorkerControl, WorkerInterval, WorkerShare,
 };
 pub use crate::transport::addresses::classify_connect_error;
 pub(crate) use call_starts::MIN_TIMEOUT_REDUCTION;

@@ -11,7 +11,6 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, ProtocolError};
-use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::{Count, Outcome, Time};
 
 use crate::shared::call_table::{CallLookup, CallTable};
@@ -411,7 +410,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         self.report_ended_calls(events);
         let when = match (&self.partial[..], self.calls.in_flight_count()) {
             ([], 0) => return Ok(()),
-            ([], open) => format!("with {} in flight", plural(open as u64, "call")),
+            ([], open) => format!("with calls in flight ({open})"),
             _ => "in the middle of a frame".to_owned(),
         };
         Err(ProtocolError {

@@ -268,7 +268,7 @@ fn proxy_that_refuses_connections_is_named() {
             &["grpc", "list", "grpc://localhost:2"],
         ] {
             let out = place.run(&[call, &["--proxy", &proxy]].concat());
-            assert_eq!(out.status.code(), Some(2), "{call:?}");
+            assert!(!out.status.success(), "{call:?}");
             // Long messages are wrapped.
             let said = stderr_of(&out).replace(['│', '╰', '─', '▶'], " ");
             let said: Vec<&str> = said.split_whitespace().collect();

@@ -2,7 +2,7 @@
 
 use plimsoll_model::Outcome;
 
-use crate::error::EngineError;
+use crate::error::{ConnectFailure, EngineError};
 
 /// Counts of connections established before the load, and the first failure.
 #[derive(Clone, Debug, Default)]
@@ -15,31 +15,6 @@ pub struct ConnectSummary {
     pub failure: Option<ConnectFailure>,
     /// Growth of this process's heap in bytes; `None` if it was not measured, or several workers connected at once.
     pub heap_bytes: Option<u64>,
-}
-
-/// Why a connection could not be established.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectFailure {
-    /// The outcome that a call on the connection would have had.
-    pub outcome: Outcome,
-    /// The failure, in words.
-    pub detail: String,
-    /// Whether the TLS handshake was complete, so that the server speaks TLS.
-    pub is_after_tls: bool,
-    /// Whether the connection was to a proxy, which had not yet connected to the target.
-    pub is_at_proxy: bool,
-}
-
-impl ConnectFailure {
-    /// Creates a failure of a direct connection, before TLS is established.
-    pub fn new(outcome: Outcome, detail: impl Into<String>) -> ConnectFailure {
-        ConnectFailure {
-            outcome,
-            detail: detail.into(),
-            is_after_tls: false,
-            is_at_proxy: false,
-        }
-    }
 }
 
 impl ConnectSummary {

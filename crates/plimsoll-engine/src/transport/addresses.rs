@@ -36,8 +36,6 @@ pub(crate) struct TargetAddresses {
     until: Time,
     /// Whether a shared lookup is in progress.
     is_lookup_pending: bool,
-    /// Whether these are the addresses of a proxy in front of the target.
-    are_of_proxy: bool,
 }
 
 #[derive(Debug)]
@@ -52,17 +50,11 @@ struct KnownAddress {
 
 impl TargetAddresses {
     /// Creates an entry without addresses for the target with this index.
-    pub(crate) fn for_target(target: usize, network: &impl Network) -> TargetAddresses {
+    pub(crate) fn for_target(target: usize) -> TargetAddresses {
         TargetAddresses {
             target,
-            are_of_proxy: network.uses_proxy(target),
             ..TargetAddresses::default()
         }
-    }
-
-    /// Returns whether these are the addresses of a proxy in front of the target.
-    pub(crate) fn are_of_proxy(&self) -> bool {
-        self.are_of_proxy
     }
 
     /// Returns whether the addresses are fresh enough to be used without a lookup.
@@ -201,15 +193,9 @@ impl TargetAddresses {
             n => format!(" (the last of {n} addresses)"),
         };
         let unreached = self.address_at(place).describe_failure(e);
-        // An error that the operating system did not report is the proxy's answer, which names the proxy already.
-        let what = if self.are_of_proxy && e.raw_os_error().is_some() {
-            "the proxy (load.proxy): "
-        } else {
-            ""
-        };
         ConnectionLoss::new(
             classify_connect_error(e),
-            format!("{what}{unreached}{advice}{last}"),
+            format!("{unreached}{advice}{last}"),
         )
     }
 

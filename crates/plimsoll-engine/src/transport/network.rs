@@ -91,11 +91,6 @@ pub trait Network {
     /// Returns the result of a connection attempt whose socket has become writable.
     fn take_connect_result(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
-    /// Returns whether connections to the target with this number go through a proxy.
-    fn uses_proxy(&self, _target: usize) -> bool {
-        false
-    }
-
     /// Returns the proxy that has received the connect request for this socket but has not answered it yet, if any.
     fn pending_proxy(&self, _socket: &Self::Socket) -> Option<String> {
         None

@@ -13,9 +13,9 @@ use super::call_table::InFlightCall;
 use super::connection::{ConnectionRole, DriverState, PendingCall, ReadProgress, ReadUntil};
 use super::slots::LostConnection;
 use crate::driver::{Driver, Protocol};
+use crate::event_loop::WorkerControl;
 use crate::event_loop::client::LoopHandler;
 use crate::event_loop::connection::ConnectionState;
-use crate::event_loop::{ConnectFailure, WorkerControl};
 use crate::tls::NegotiatedParameters;
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{LookupScope, Network, SocketReady, SocketToken};
@@ -435,9 +435,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let (role, state) = (connection.data.role, connection.state);
-        let is_after_tls = connection.tls.is_some() && state == ConnectionState::Greeting;
-        let is_at_proxy = state == ConnectionState::Connecting
-            && self.addresses[usize::from(connection.target)].are_of_proxy();
         tracing::debug!(
             connection = connection.generation,
             ?state,
@@ -481,14 +478,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     now,
                 );
             }
-            _ => {
-                let failure = ConnectFailure {
-                    is_after_tls,
-                    is_at_proxy,
-                    ..ConnectFailure::new(loss.outcome, &*loss.detail)
-                };
-                self.on_slot_failed(slot, failure, now);
-            }
+            _ => self.on_slot_failed(slot, loss, state, now),
         }
     }
 

@@ -10,8 +10,9 @@ use plimsoll_model::{Outcome, Time};
 use super::Worker;
 use super::connection::ConnectionRole;
 use crate::driver::{Driver, Protocol};
+use crate::error::ConnectFailure;
 use crate::event_loop::connection::ConnectionState;
-use crate::event_loop::{ConnectFailure, WorkerControl};
+use crate::event_loop::{ConnectSummary, WorkerControl};
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::Network;
 
@@ -161,21 +162,32 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .push(now + pause.mul_f64(spread), slot);
     }
 
-    /// Records that a slot's connection could not be established.
-    pub(super) fn on_slot_failed(&mut self, slot: u32, failure: ConnectFailure, now: Time) {
-        let outcome = failure.outcome;
+    /// Records that a slot's connection could not be established; `state` is how far it came.
+    pub(super) fn on_slot_failed(
+        &mut self,
+        slot: u32,
+        loss: &ConnectionLoss,
+        state: ConnectionState,
+        now: Time,
+    ) {
+        let is_after_tls = state == ConnectionState::Greeting && self.client.tls.is_some();
         let entry = &mut self.client.slots[slot as usize];
         if !entry.was_tried {
             entry.was_tried = true;
-            let summary = &mut self.client.established;
-            summary.failed += 1;
-            summary.failure.get_or_insert(failure);
+            let ConnectSummary {
+                failed, failure, ..
+            } = &mut self.client.established;
+            *failed += 1;
+            failure.get_or_insert_with(|| ConnectFailure {
+                is_after_tls,
+                ..ConnectFailure::new(loss.outcome, &*loss.detail)
+            });
         }
-        self.schedule_reconnect(slot, outcome, now);
+        self.schedule_reconnect(slot, loss.outcome, now);
         self.recorder
             .stage_mut(self.stage)
             .connect_failures
-            .add(outcome, 1);
-        self.fail_idle_clients(slot, outcome, now);
+            .add(loss.outcome, 1);
+        self.fail_idle_clients(slot, loss.outcome, now);
     }
 }

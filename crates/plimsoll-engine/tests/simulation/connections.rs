@@ -323,7 +323,7 @@ fn connections_follow_connect_rate() {
         .establish_connections(&mut new_control(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (2, 3));
-    assert_eq!(established.failure.unwrap().0, Outcome::Reset);
+    assert_eq!(established.failure.unwrap().outcome, Outcome::Reset);
 }
 
 #[test]

@@ -7,8 +7,6 @@ mod call;
 pub mod canned;
 #[cfg(feature = "targets")]
 pub mod client;
-#[cfg(all(test, feature = "schema"))]
-mod conformance;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod connection_flags;
 mod decompression;
@@ -42,6 +40,8 @@ mod server_query;
 mod stream_exchange;
 #[cfg(feature = "targets")]
 pub mod target;
+#[cfg(test)]
+mod tests;
 mod timeout;
 mod wire_validator;
 

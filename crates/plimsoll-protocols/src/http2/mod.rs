@@ -27,7 +27,6 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, CallProgress, Driver, Event, ProtocolError};
-use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
 use plimsoll_wire::http2::{
@@ -428,8 +427,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
             }
             0 => Ok(()),
             open => Err(connection_closed_error(&format!(
-                "with {} in flight",
-                plural(open as u64, "call")
+                "with calls in flight ({open})"
             ))),
         }
     }

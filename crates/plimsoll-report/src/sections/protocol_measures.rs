@@ -250,9 +250,9 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     facts.extend(describe_goodput(run, of(Count::QueriesGood)));
     if of(RECONNECTED_CALLERS) > 0 {
         let text = format!(
-            "{} in {}, {} failed, {} not resumed",
+            "{} in {} sessions, {} failed, {} not resumed",
             count(of(Count::Reconnects)),
-            plural(of(RECONNECTED_CALLERS), "session"),
+            count(of(RECONNECTED_CALLERS)),
             plural(of(Count::ReconnectsFailed), "attempt"),
             count(of(Count::HistoryGone)),
         );

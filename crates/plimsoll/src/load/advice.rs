@@ -1,6 +1,6 @@
 //! Advises what to do when no connection could be opened; used in the error that ends the command.
 
-use plimsoll_engine::worker::ConnectFailure;
+use plimsoll_engine::ConnectFailure;
 use plimsoll_model::Outcome;
 use plimsoll_model::spec::{is_unix_socket, schemes_for_url};
 

@@ -98,7 +98,15 @@ impl LoadRequirements {
 }
 
 /// Returns the error for a load of `plan` that did not start, with help.
-pub(crate) fn start_failure(error: EngineError, plan: &Plan) -> Failure {
+pub(crate) fn start_failure(mut error: EngineError, plan: &Plan) -> Failure {
+    // Behind a proxy, only the proxy itself can refuse a connection: what it says of the target is another failure.
+    if let EngineError::NoConnection { failure, .. } = &mut error
+        && plan.target.proxy.is_some()
+        && failure.outcome == Outcome::ConnectRefused
+    {
+        failure.is_at_proxy = true;
+        failure.detail.insert_str(0, "the proxy (load.proxy): ");
+    }
     start_failure_with_advice(error, &|outcome| registry::connect_advice(plan, outcome))
 }
 

@@ -179,10 +179,6 @@ impl Network for OsNetwork {
         }
     }
 
-    fn uses_proxy(&self, target: usize) -> bool {
-        matches!(self.tunnel_routes.get(target), Some(Some(_)))
-    }
-
     fn pending_proxy(&self, socket: &TcpStream) -> Option<String> {
         self.tunnels.pending_proxy(socket)
     }

@@ -298,7 +298,7 @@ fn close_is_classified_by_position() {
     let ids = start(&mut driver, 1);
     let error = driver.receive_end(START, &mut Vec::new()).unwrap_err();
     assert!(
-        error.detail.contains("with 1 call in flight"),
+        error.detail.contains("with calls in flight (1)"),
         "{}",
         error.detail
     );

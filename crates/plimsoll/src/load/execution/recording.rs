@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::transport::address::LocalResourceError;
-use plimsoll_engine::worker::ConnectFailure;
-use plimsoll_engine::{EngineError, Observation, RunCompletion, fault};
+use plimsoll_engine::{ConnectFailure, EngineError, Observation, RunCompletion, fault};
 use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::runs::run::{self, Run, RunEnding, RunHeader, RunWriter};
 use plimsoll_model::{FailureSource, Plan};

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::worker::{ConnectFailure, ConnectSummary};
+use plimsoll_engine::ConnectFailure;
+use plimsoll_engine::worker::ConnectSummary;
 use plimsoll_engine::{Observation, RunCompletion};
 use plimsoll_model::records::record::RequestRecord;
 use plimsoll_model::runs::run::{IntervalRecord, NegotiatedTls};

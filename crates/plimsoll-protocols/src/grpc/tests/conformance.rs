@@ -13,10 +13,10 @@ use std::process::Command;
 
 use prost::Message as _;
 
-use super::call::BinaryMessage;
-use super::message::MessageSink as _;
-use super::schema::{GrpcMethod, Schema};
-use super::wire_validator::{ValidatingSink, WireValidator};
+use crate::grpc::call::BinaryMessage;
+use crate::grpc::message::MessageSink as _;
+use crate::grpc::schema::{GrpcMethod, Schema};
+use crate::grpc::wire_validator::{ValidatingSink, WireValidator};
 
 /// Files of the suite that define its messages. The file of the unreleased edition is not among them.
 const PROTO_FILES: [&str; 5] = [
@@ -36,7 +36,7 @@ const MESSAGE_TYPES: [&str; 6] = [
     "proto2.TestAllRequiredTypesProto2",
 ];
 /// The full name of the test that is the testee.
-const TESTEE_TEST: &str = "grpc::conformance::testee_answers_requests";
+const TESTEE_TEST: &str = "grpc::tests::conformance::testee_answers_requests";
 /// The newest edition whose cases are run.
 const MAX_EDITION: &str = "2023";
 
@@ -244,7 +244,7 @@ fn protobuf_conformance_suite_passes() {
     fs::write(&testee, script).expect("a script");
     fs::set_permissions(&testee, fs::Permissions::from_mode(0o755)).expect("a script");
     let known_failures =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/grpc/conformance/known_failures.txt");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/grpc/tests/known_failures.txt");
     let output = Command::new(runner)
         .args(["--enforce_recommended", "--maximum_edition", MAX_EDITION])
         .arg("--failure_list")

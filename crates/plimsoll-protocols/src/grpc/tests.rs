@@ -1,0 +1,4 @@
+//! Tests that use several parts of the module together.
+
+#[cfg(feature = "schema")]
+mod conformance;
