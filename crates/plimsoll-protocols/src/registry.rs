@@ -17,7 +17,9 @@ pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, SocketStepSpec, WsFlags};
-use crate::interface::foreign::command_lines::{LineTool, TARGET_PLACEHOLDER, TranslatedLine};
+use crate::interface::foreign::command_lines::{
+    LineTool, METHOD_PLACEHOLDER, TARGET_PLACEHOLDER, TranslatedLine,
+};
 pub use crate::interface::foreign::command_lines::{PlimsollFlag, PlimsollFlagLookup};
 use crate::interface::protocol_module::ProtocolVtable;
 pub use crate::interface::protocol_module::{
@@ -152,6 +154,11 @@ pub struct ForeignLine<'a> {
 }
 
 impl ForeignLine<'_> {
+    /// Returns whether the tool was recognised by its flags only.
+    pub fn is_guessed(&self) -> bool {
+        self.is_guessed
+    }
+
     /// Translates the line; `input` is the text of stdin, if the tool reads it.
     ///
     /// # Errors
@@ -225,6 +232,7 @@ pub fn find_possible_translations(
             .collect(),
     };
     let has_url = words.iter().any(|word| word.contains("://"));
+    let has_target = has_url || words.iter().any(|word| is_host_with_port(word));
     let mut readings: Vec<PossibleTranslation> = Vec::new();
     for tool in possible {
         let input = if tool.reads_stdin && !has_url && tool.accepts_line(words) {
@@ -235,13 +243,14 @@ pub fn find_possible_translations(
         let Ok(mut translated) = tool.translate_mixed(command, words, input, lookup) else {
             continue;
         };
-        // Skips a tool that finds no target in the line, although the line contains a URL.
-        if has_url
-            && translated
-                .words
-                .iter()
-                .any(|word| word == TARGET_PLACEHOLDER)
-        {
+        // Skips a tool that finds no target or method in the line, although the line contains an address: its user
+        // wrote them in another way.
+        let is_placeholder =
+            |word: &String| word == TARGET_PLACEHOLDER || word == METHOD_PLACEHOLDER;
+        if has_target && translated.words.iter().any(is_placeholder) {
+            continue;
+        }
+        if owner.is_none() && takes_word_for_host(&translated, words) {
             continue;
         }
         keep_certificate_checks(words, &mut translated);
@@ -268,6 +277,29 @@ pub fn find_possible_translations(
     readings
 }
 
+/// Returns whether a word is HOST:PORT, with or without a path.
+fn is_host_with_port(word: &str) -> bool {
+    let authority = word.split('/').next().unwrap_or_default();
+    let port = authority.rsplit_once(':');
+    port.is_some_and(|(host, port)| {
+        !host.is_empty() && !host.starts_with('-') && port.parse::<u16>().is_ok()
+    })
+}
+
+/// Extensions of files, which no host name ends with.
+const FILE_EXTENSIONS: [&str; 8] = [
+    ".txt", ".json", ".jsonl", ".js", ".lua", ".csv", ".yml", ".toml",
+];
+
+/// Returns whether a reading makes a host of a word that is none, such as the method `POST` or the file `targets.txt`.
+fn takes_word_for_host(translated: &TranslatedLine, words: &[String]) -> bool {
+    let made = |word: &&String| translated.words.contains(&format!("http://{word}"));
+    words.iter().find(made).is_some_and(|word| {
+        let is_file = FILE_EXTENSIONS.iter().any(|end| word.ends_with(end));
+        is_file || word != "localhost" && !word.contains(['.', ':', '/'])
+    })
+}
+
 /// Removes `--insecure` unless the user gave it: if the tool was only guessed, certificates are checked.
 fn keep_certificate_checks(words: &[String], translated: &mut TranslatedLine) {
     let is_typed = |word: &String| word == "-k" || word.contains("insecure");
@@ -288,6 +320,16 @@ pub fn command_for_url(url: &str) -> Option<&'static str> {
     let named = |name: &str| COMMAND_ENTRIES.iter().find(|entry| entry.name == name);
     let entry = named(spec::schemes_for_url(url).0).or_else(|| named(section))?;
     Some(entry.name)
+}
+
+/// Returns the command for an address without a scheme.
+pub fn command_for_bare_address() -> &'static str {
+    crate::http::BARE_ADDRESS_COMMAND
+}
+
+/// Returns why the words after `command` are for another protocol of the same name; `None` if they are not.
+pub fn other_protocol_reason(command: &str, words: &[&str]) -> Option<&'static str> {
+    crate::bolt::other_protocol_reason(command, words)
 }
 
 /// Returns the file formats of other tools that runs can be exported to or imported from.

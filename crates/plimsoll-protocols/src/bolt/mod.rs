@@ -18,6 +18,17 @@ pub mod target;
 mod trace;
 mod varying;
 
+/// Schemes of the database whose protocol has the same name.
+const DATABASE_MARKS: [&str; 4] = ["bolt://", "bolt+s", "neo4j://", "neo4j+s"];
+
+/// Returns why a line is for the other protocol named Bolt; `None` if it is not.
+pub(crate) fn other_protocol_reason(command: &str, words: &[&str]) -> Option<&'static str> {
+    let is_marked = |word: &&str| DATABASE_MARKS.iter().any(|mark| word.starts_with(mark));
+    (command == "bolt" && words.iter().any(is_marked)).then_some(
+        "this is the Bolt of SOFARPC (sofa://HOST:PORT); the Bolt of Neo4j is another protocol, which is not spoken",
+    )
+}
+
 pub use driver::{BoltDriver, BoltProtocol};
 pub use frame::{
     BoltCommand, BoltFrame, BoltFrameError, BoltFrameHead, BoltFrameKind, FrameLayout,

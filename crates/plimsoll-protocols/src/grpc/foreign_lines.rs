@@ -9,9 +9,15 @@ use crate::interface::foreign::command_lines::{LineBuilder, LineTool};
 /// The tools whose command lines are translated.
 pub(super) static LINE_TOOLS: [&LineTool; 2] = [&ghz::TOOL, &grpcurl::TOOL];
 
-/// Sets the target to `address`, over TLS unless it is plaintext.
+/// Plimsoll's flags that only a connection over TLS has.
+const TLS_FLAGS: [&str; 5] = ["--ca", "--cert", "--key", "--server-name", "--insecure"];
+
+/// Sets the target to `address`, over TLS unless it is plaintext. If the tool was only guessed, an address without a
+/// scheme is plaintext unless there are flags for TLS, as it is behind Plimsoll's own command.
 fn set_target(line: &mut LineBuilder, address: &str, plaintext: &str) {
-    let scheme = if line.is_set(plaintext) {
+    let has_tls_flags = (line.our_flags.iter()).any(|word| TLS_FLAGS.contains(&word.as_str()));
+    let is_guessed_plaintext = line.is_guessed && !has_tls_flags && !address.ends_with(":443");
+    let scheme = if line.is_set(plaintext) || is_guessed_plaintext {
         "grpc"
     } else {
         "grpcs"

@@ -62,6 +62,9 @@ mod trace;
 mod user_scenarios;
 mod ws;
 
+/// The command for an address without a scheme.
+pub(crate) const BARE_ADDRESS_COMMAND: &str = "http";
+
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
     HttpVersion, ReplayedParts, VaryingBody, VaryingRequest, WebSocketCall, WelcomeMessage,

@@ -12,7 +12,9 @@ use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Ignored, Missing, OurFlag, Words,
 };
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::{
+    FlagStyle, LineBuilder, LineTool, METHOD_PLACEHOLDER, switch, value,
+};
 
 const FIXED_CLIENTS_REASON: &str = "the number of clients does not change during a load";
 
@@ -141,7 +143,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         );
     }
     let method = line.value("call").map(method_with_slash);
-    line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));
+    let method = method.or(plimsoll_method(line).map(str::to_owned));
+    line.add("-m", method.as_deref().unwrap_or(METHOD_PLACEHOLDER));
     add_data(line)?;
     add_descriptions(line);
     line.add_workers_from_flag("cpus", line.number("connections", 1));
@@ -193,6 +196,12 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         return Err("the method is missing: --call package.Service/Method".to_owned());
     }
     Ok(())
+}
+
+/// Returns the value of `-m` if it is a method, as behind Plimsoll's own command; ghz's `-m` is a JSON object.
+fn plimsoll_method(line: &LineBuilder) -> Option<&str> {
+    let value = line.value("m").filter(|_| line.is_guessed)?;
+    (value.contains('/') && !value.starts_with('{')).then_some(value)
 }
 
 /// Fields of ghz's templates, each with Plimsoll's equivalent. ghz's workers correspond to Plimsoll's clients.
@@ -270,7 +279,8 @@ fn add_data(line: &mut LineBuilder) -> Result<(), String> {
         let data = translate_template_fields(line, "-d", &data);
         line.add("-d", if data == "@" { "@-".to_owned() } else { data });
     }
-    if let Some(metadata) = line.value("m").map(str::to_owned) {
+    let metadata = line.value("m").filter(|_| plimsoll_method(line).is_none());
+    if let Some(metadata) = metadata.map(str::to_owned) {
         let read = serde_json::from_str::<BTreeMap<String, String>>(&metadata);
         let read = read.map_err(|_| format!("-m: `{metadata}` is not a JSON object of strings"))?;
         for (name, value) in read {

@@ -4,7 +4,9 @@
 use super::{add_descriptions, method_with_slash, set_target};
 use crate::interface::foreign::command_lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text};
-use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::interface::foreign::command_lines::{
+    FlagStyle, LineBuilder, LineTool, METHOD_PLACEHOLDER, switch, value,
+};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["grpcurl"],
@@ -144,7 +146,7 @@ fn is_address(word: &str, is_socket: bool) -> bool {
 
 fn add_call(line: &mut LineBuilder, method: Option<&str>) -> Result<(), String> {
     let known = method.map(method_with_slash);
-    line.add("-m", known.as_deref().unwrap_or("SERVICE/METHOD"));
+    line.add("-m", known.as_deref().unwrap_or(METHOD_PLACEHOLDER));
     if let Some(data) = line.value("d").map(str::to_owned) {
         line.add("-d", if data == "@" { "@-".to_owned() } else { data });
     }

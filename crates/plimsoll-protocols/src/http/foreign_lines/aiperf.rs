@@ -35,7 +35,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["endpoint"], Text, Deferred),
         value(&["custom-endpoint"], Text, Deferred),
         value(&["endpoint-type"], Text, Deferred),
-        switch(&["streaming"], Ignored),
+        switch(&["streaming"], Deferred),
         value(&["concurrency"], Number, Deferred),
         value(&["request-rate"], Decimal, Deferred),
         value(&["request-rate-mode", "arrival-pattern"], Text, Deferred),
@@ -205,6 +205,19 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         format!("/{}", path.trim_start_matches('/'))
     });
     line.target = Some(format!("{}{path}", url.trim_end_matches('/')));
+    if line.is_set("goodput") {
+        // The values of `--goodput ttft:200 tpot:50` are separate words of the line.
+        let is_limit = |word: &String| {
+            let (name, limit) = word.split_once(':').unwrap_or_default();
+            !name.contains(['.', '/']) && name != "localhost" && limit.parse::<f64>().is_ok()
+        };
+        let words = std::mem::take(&mut line.words);
+        let (limits, others): (Vec<String>, Vec<String>) = words.into_iter().partition(is_limit);
+        line.words = others;
+        for limit in limits {
+            add_goodput(line, &limit);
+        }
+    }
     if line.is_guessed
         && !line.is_set("u")
         && let [typed] = &line.words[..]
@@ -212,6 +225,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         let url = with_scheme(typed, "http");
         line.target = Some(format!("{}{path}", url.trim_end_matches('/')));
         line.words.clear();
+    }
+    // AIPerf asks for whole answers unless it is told to stream; APIs without answer tokens never stream. Limits of
+    // tokens' times need a stream.
+    let answers = ["chat", "completions", "responses"];
+    let endpoint = line.value("endpoint-type").unwrap_or("chat");
+    let is_whole = !line.is_set("streaming") && !line.is_set("goodput");
+    if !line.is_guessed && is_whole && answers.contains(&endpoint) {
+        line.add_switch("--no-stream");
     }
     if let Some(at) = line.words.iter().position(|word| word.starts_with('-')) {
         let further = line.words.split_off(at).join(" ");

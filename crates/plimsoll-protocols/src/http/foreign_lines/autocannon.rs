@@ -55,11 +55,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("the URL names it: unix:/SOCKET:/PATH"),
         ),
-        value(
-            &["W", "warmup"],
-            Text,
-            Missing("--warmup 5s warms up by time"),
-        ),
+        value(&["W", "warmup"], Text, Deferred),
         value(&["cert"], Text, OurFlag("--cert", "")),
         value(&["key"], Text, OurFlag("--key", "")),
         value(&["ca"], Text, OurFlag("--ca", "")),
@@ -119,6 +115,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             );
         }
     }
+    if let Some(warmup) = line.value("W").map(str::to_owned) {
+        add_warmup(line, &warmup);
+    }
     for field in line.values("H") {
         match field.split_once(['=', ':']) {
             Some((name, value)) => line.add_field("-H", name.trim(), value.trim()),
@@ -130,4 +129,19 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add("-X", "GET");
     }
     take_target_without_verification(line)
+}
+
+/// Adds the time of a warm-up, which is written as a line of its own in brackets: `[ -c 1 -d 5 ]`.
+fn add_warmup(line: &mut LineBuilder, warmup: &str) {
+    let words: Vec<&str> = warmup.split_whitespace().collect();
+    let at = words
+        .iter()
+        .position(|word| ["-d", "--duration"].contains(word));
+    match at.and_then(|at| words.get(at + 1)) {
+        Some(time) => {
+            let time = crate::interface::foreign::command_lines::with_unit(time, "s");
+            line.add("--warmup", time);
+        }
+        None => line.add_unsupported("-W", "--warmup 5s warms up by time"),
+    }
 }

@@ -1,6 +1,10 @@
 //! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The URLs are in the
 //! script: the first is used if the script can be read, otherwise users must add one.
 
+use std::time::Duration;
+
+use plimsoll_model::formats::units::Period;
+
 use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects, scripts};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag,
@@ -53,7 +57,7 @@ pub(super) static TOOL: LineTool = LineTool {
 };
 
 /// Adds the flags that depend on several flags of k6. Virtual users become clients. Plimsoll has no stages with varying
-/// numbers of users, so the largest stage determines the number of clients and the duration.
+/// numbers of users, so the largest number of users is that of the clients, for the time of all stages.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let script = line.words.first().filter(|word| is_script(word)).cloned();
     let found = script.as_deref().and_then(scripts::read_script);
@@ -70,8 +74,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if !line.is_set("i") {
         duration = duration.or(options.duration);
     }
-    if let Some((last, most)) = largest_stage(&stages)? {
-        (clients, duration) = (most, Some(last));
+    if let Some((whole, most)) = summarise_stages(&stages)? {
+        (clients, duration) = (most, Some(whole));
         line.add_unsupported(
             "--stage",
             "the number of clients does not change; a rate does: --step 30s:0/s..100/s",
@@ -92,7 +96,11 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(duration) = duration {
         line.add("--duration", duration);
     }
-    add_redirects(line, line.number("max-redirects", 10));
+    match line.number("max-redirects", 10) {
+        // k6 then takes the redirect itself as the answer.
+        0 => line.add("--expect", "2xx,3xx"),
+        most => add_redirects(line, most),
+    }
     for objective in options.objectives {
         line.add("--objective", objective);
     }
@@ -166,18 +174,18 @@ impl ScriptOptions {
     }
 }
 
-/// Returns the duration and the number of users of the stage with the most users, such as 1m and 20 for
-/// `30s:10,1m:20`.
-fn largest_stage(stages: &[String]) -> Result<Option<(String, u64)>, String> {
-    let mut largest: Option<(String, u64)> = None;
+/// Returns the duration of all stages and the greatest number of users, such as 90s and 20 for `30s:10,1m:20`.
+fn summarise_stages(stages: &[String]) -> Result<Option<(String, u64)>, String> {
+    let mut whole = Duration::ZERO;
+    let mut largest: Option<u64> = None;
     for stage in stages.iter().flat_map(|stages| stages.split(',')) {
         let read = stage
             .split_once(':')
-            .and_then(|(time, users)| Some((time, users.parse().ok()?)));
-        let (time, users) = read.ok_or_else(|| format!("--stage: `{stage}` is not TIME:USERS"))?;
-        if largest.as_ref().is_none_or(|(_, most)| users > *most) {
-            largest = Some((time.to_owned(), users));
-        }
+            .and_then(|(time, users)| Some((time.parse::<Period>().ok()?, users.parse().ok()?)));
+        let (time, users): (Period, u64) =
+            read.ok_or_else(|| format!("--stage: `{stage}` is not TIME:USERS"))?;
+        whole += time.0;
+        largest = largest.max(Some(users));
     }
-    Ok(largest)
+    Ok(largest.map(|most| (Period(whole).to_string(), most)))
 }

@@ -150,7 +150,19 @@ fn parse_seconds(time: &str) -> Option<f64> {
     Some(number * unit).filter(|seconds| *seconds > 0.0)
 }
 
-/// Replaces the random digits of a URL pattern, such as `[0-9]`, by template fields. Other patterns have no
+/// Maximum number of repetitions of a class in a URL pattern.
+const MAX_REPETITIONS: usize = 32;
+
+/// Splits `{3}` from the text after a class; returns how often the class is repeated.
+fn split_repetitions(text: &str) -> (usize, &str) {
+    let counted = text.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+    let counted = counted.and_then(|(count, rest)| Some((count.parse().ok()?, rest)));
+    counted
+        .filter(|(count, _)| *count <= MAX_REPETITIONS)
+        .unwrap_or((1, text))
+}
+
+/// Replaces the random digits of a URL pattern, such as `[0-9]{3}`, by template fields. Other patterns have no
 /// counterpart.
 fn add_random_path(line: &mut LineBuilder) {
     const OTHER_PATTERNS_HINT: &str =
@@ -165,7 +177,8 @@ fn add_random_path(line: &mut LineBuilder) {
         let (class, after) = after.split_once(']').unwrap_or((after, ""));
         has_others |= class != "0-9";
         replaced.push_str(before);
-        replaced.push_str("{{random 0 9}}");
+        let (count, after) = split_repetitions(after);
+        replaced.push_str(&"{{random 0 9}}".repeat(count));
         rest = after;
     }
     replaced.push_str(rest);

@@ -61,12 +61,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             (None, None) => return Err("it has no end: give -t or -r".to_owned()),
         }
         if let Some(delay) = line.value("d").filter(|delay| *delay != "0") {
-            let delay = format!("{delay}s");
+            // The mean of siege's random pauses is half of their maximum.
+            let mean = delay.parse::<f64>().unwrap_or(1.0) / 2.0;
             line.add_dropped(
-                "-d",
-                "its pauses are random up to this length; --think is the whole of it",
+                format!("the randomness of -d {delay}"),
+                "pauses are random up to this length; --think has their mean",
             );
-            line.add("--think", delay);
+            line.add("--think", format_args!("{mean}s"));
         }
     }
     if !line.is_set("N") {
@@ -89,6 +90,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
                 Some(file) => line.add("-d", format_args!("@{}", file.trim())),
                 None => line.add("-d", body),
             },
+        }
+        let is_type = |word: &String| word.to_ascii_lowercase().starts_with("content-type:");
+        if !body.trim().is_empty() && !line.our_flags.iter().any(is_type) {
+            line.add_field("-H", "content-type", "application/x-www-form-urlencoded");
         }
     }
     take_target_without_verification(line)

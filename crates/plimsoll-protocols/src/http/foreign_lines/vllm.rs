@@ -11,6 +11,8 @@ use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool,
 const PROMPT_FILE_HINT: &str =
     "--dataset FILE takes prompts from a file in the format of ShareGPT, of messages or of prompts";
 
+const ANSWER_LENGTH_HINT: &str = "the server decides how long an answer is; --max-tokens N limits all, and a column output_tokens each";
+
 /// Backends for embeddings and rankings, with their APIs.
 const POOLING_BACKENDS: [(&str, &str); 3] = [
     ("openai-embeddings", "embeddings"),
@@ -19,7 +21,7 @@ const POOLING_BACKENDS: [(&str, &str); 3] = [
 ];
 
 /// Backends with OpenAI's API.
-const OPENAI_BACKENDS: [&str; 7] = [
+const OPENAI_BACKENDS: [&str; 9] = [
     "vllm",
     "openai",
     "openai-comp",
@@ -27,6 +29,8 @@ const OPENAI_BACKENDS: [&str; 7] = [
     "lmdeploy",
     "scalellm",
     "sglang",
+    "sglang-oai",
+    "sglang-oai-chat",
 ];
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -178,7 +182,16 @@ fn find_api(line: &LineBuilder) -> Option<&'static str> {
         return Some(api);
     }
     let endpoint = line.value("endpoint").unwrap_or_default();
-    let is_chat = backend.ends_with("chat") || endpoint.ends_with("chat/completions");
+    let ends_with_chat = |path: &str| path.trim_end_matches('/').ends_with("chat/completions");
+    let base = line
+        .words
+        .iter()
+        .map(String::as_str)
+        .chain(line.value("base-url"));
+    let mut paths = base.filter(|url| url.contains("://")).chain([endpoint]);
+    // Behind Plimsoll's own command, its default API is meant.
+    let is_default = line.is_guessed && !line.is_set("backend") && endpoint.is_empty();
+    let is_chat = backend.ends_with("chat") || paths.any(ends_with_chat) || is_default;
     let is_known = OPENAI_BACKENDS.contains(&backend);
     is_known.then_some(if is_chat { "chat" } else { "completions" })
 }
@@ -221,8 +234,11 @@ fn add_data_set(line: &mut LineBuilder) {
     match (name.as_str(), file) {
         ("sharegpt" | "custom" | "openai", Some(file)) => {
             line.add("--dataset", file);
-            if let Some(limit) = limit {
-                line.add("--max-tokens", limit);
+            match limit {
+                Some(limit) => line.add("--max-tokens", limit),
+                None => {
+                    line.add_dropped("the length of the data set's answers", ANSWER_LENGTH_HINT)
+                }
             }
         }
         ("sharegpt" | "custom" | "openai", None) => line.add_unsupported(

@@ -12,7 +12,7 @@
 mod mixed_lines;
 mod tool_recognition;
 
-pub use mixed_lines::{PlimsollFlag, PlimsollFlagLookup};
+pub use mixed_lines::{METHOD_PLACEHOLDER, PlimsollFlag, PlimsollFlagLookup};
 
 use crate::interface::protocol_module::UsageError;
 
@@ -443,7 +443,7 @@ impl LineTool {
                     }
                     (None, Some(_)) => return Err(LineError::InvalidValue(shown)),
                     (Some(form), attached) => {
-                        let value = attached.or_else(|| left.next().cloned());
+                        let value = attached.or_else(|| mixed_lines::next_value(&mut left));
                         value
                             .filter(|value| form.accepts(value))
                             .ok_or_else(|| LineError::InvalidValue(shown.clone()))?

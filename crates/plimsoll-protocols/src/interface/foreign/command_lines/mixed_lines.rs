@@ -5,6 +5,9 @@
 
 use super::{LineBuilder, LineError, LineTool, TranslatedLine, remove_flag};
 
+/// The placeholder for a method that is missing in a line.
+pub const METHOD_PLACEHOLDER: &str = "SERVICE/METHOD";
+
 /// A flag of a Plimsoll command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlimsollFlag {
@@ -105,7 +108,13 @@ impl LineTool {
                     if last
                         .is_some_and(|(flag, attached, _)| flag.takes_value() && attached.is_none())
                     {
-                        theirs.extend(left.next().cloned());
+                        let value = left.next();
+                        theirs.extend(value.cloned());
+                        if value.is_some_and(|value| value == "[") {
+                            let end = left.as_slice().iter().position(|word| word == "]");
+                            let inner = left.by_ref().take(end.map_or(0, |end| end + 1));
+                            theirs.extend(inner.cloned());
+                        }
                     }
                     continue;
                 }
@@ -147,6 +156,21 @@ impl LineBuilder {
         }
         self.without_counterpart.extend(other.without_counterpart);
     }
+}
+
+/// Takes the next word as a value. A value that begins with a bracket, such as `[ -c 1 -d 5 ]`, ends with the bracket
+/// that closes it.
+pub(super) fn next_value(left: &mut std::slice::Iter<'_, String>) -> Option<String> {
+    let mut value = left.next()?.clone();
+    if value == "[" {
+        for word in left.by_ref() {
+            value += &format!(" {word}");
+            if word == "]" {
+                break;
+            }
+        }
+    }
+    Some(value)
 }
 
 /// Splits a flag from the value that is attached to it: `--calls=5`, `-n5`.
