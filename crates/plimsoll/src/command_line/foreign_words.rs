@@ -12,8 +12,10 @@ use plimsoll_model::spec::UrlSchemes;
 use plimsoll_protocols::interface::foreign::ForeignTool;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
+use crate::command_line::bare_words;
 use crate::command_line::foreign_lines;
 use crate::command_line::piped_report;
+use crate::command_line::quoting;
 use crate::failure::Failure;
 use crate::screen::console;
 
@@ -28,7 +30,7 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
     };
     let program = program.clone();
     // The tool's name may follow a launcher, as in `openssl s_time` and `python3 summarize.py`.
-    let theirs = &words[if LAUNCHERS.contains(&command) { 2 } else { 1 }..];
+    let theirs = &words[1 + launcher_length(&words[1..])..];
     let line = match (
         registry::translate_foreign_command(theirs),
         translate_script(theirs)?,
@@ -39,14 +41,17 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
             Some(line) => Some(line),
             None => match piped_report::translate(theirs)? {
                 Some(line) => Some(line),
-                None => foreign_lines::translate(theirs)?,
+                None => match foreign_lines::translate(theirs)? {
+                    Some(line) => Some(line),
+                    None => bare_words::translate(theirs)?,
+                },
             },
         },
     };
     if let Some(line) = line {
         console::print_notice(format_args!(
             "as: plimsoll {}",
-            foreign_lines::quote_for_shell(&line)
+            quoting::quote_for_shell(&line)
         ));
         return translate(std::iter::once(program).chain(line).collect());
     }
@@ -71,7 +76,40 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
 }
 
 /// Programs that start a tool named by their first argument.
-const LAUNCHERS: [&str; 4] = ["openssl", "python3", "python", "bash"];
+const LAUNCHERS: [&str; 9] = [
+    "openssl", "python3", "python", "bash", "npx", "bunx", "uvx", "sudo", "time",
+];
+
+/// Programs that start a tool by a command of theirs. Their own flags come before the tool's name.
+const LAUNCHER_COMMANDS: [(&str, &str); 6] = [
+    ("docker", "run"),
+    ("podman", "run"),
+    ("uv", "run"),
+    ("pipx", "run"),
+    ("pnpm", "dlx"),
+    ("yarn", "dlx"),
+];
+
+/// Returns the number of words before the tool's name.
+fn launcher_length(words: &[OsString]) -> usize {
+    let texts: Vec<String> = (words.iter())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let [first, rest @ ..] = &texts[..] else {
+        return 0;
+    };
+    if LAUNCHERS.contains(&first.as_str()) {
+        return 1;
+    }
+    let is_launcher = |command: &String| LAUNCHER_COMMANDS.contains(&(first, command));
+    if !rest.first().is_some_and(is_launcher) {
+        return 0;
+    }
+    let names_tool = |at: &usize| {
+        registry::find_foreign_line(&texts[*at..]).is_some_and(|line| !line.is_guessed())
+    };
+    (2..texts.len()).find(names_tool).unwrap_or(0)
+}
 
 /// Known load test scripts, with the command that accepts their flags and files.
 const KNOWN_LOAD_SCRIPTS: [(&str, &[&str]); 4] = [

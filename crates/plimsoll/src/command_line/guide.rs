@@ -12,7 +12,7 @@ use plimsoll_protocols::registry::{
     COMMAND_ENTRIES, OfferDetail, OfferedCall, QueryContext, ServiceOffer,
 };
 
-use crate::command_line::foreign_lines::quote_for_shell;
+use crate::command_line::quoting::quote_for_shell;
 use crate::load::planning;
 use crate::screen::console;
 use crate::settings::environment::Environment;

@@ -7,15 +7,28 @@
 use std::ffi::OsString;
 
 use clap::Command;
+use plimsoll_protocols::registry;
 
 use crate::command_line::possible_translations::{find_plimsoll_flag, foreign_line_tip};
-use crate::command_line::synonyms::is_time;
+use crate::command_line::synonyms::{is_time, search_tip};
 use crate::failure::Failure;
 
 /// Returns the error about a line with a flag that has another meaning in Plimsoll; `None` if it has no such flag.
 pub(crate) fn misread_flag_failure(root: &Command, typed: &[OsString]) -> Option<Failure> {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let command = root.find_subcommand(words.get(1)?)?;
+    if let Some(reason) = registry::other_protocol_reason(words[1], &words[2..]) {
+        return Some(Failure::usage(
+            format_args!("plimsoll {}: {reason}", words[1]),
+            "`plimsoll --help` lists the protocols that are spoken",
+        ));
+    }
+    if let Some(tip) = search_tip(root, &words) {
+        return Some(Failure::usage(
+            format_args!("plimsoll {} takes a plan, and this is an address", words[1]),
+            &tip,
+        ));
+    }
     let is_load = |flag: &str, long: &str| {
         find_plimsoll_flag(command, flag).is_some_and(|own| own.long == long)
     };

@@ -6,6 +6,9 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+
+use plimsoll_model::formats::input;
 
 use crate::failure::Failure;
 use crate::screen::console;
@@ -13,18 +16,22 @@ use crate::screen::console;
 /// Subcommands of vegeta that show results, each with the equivalent words of Plimsoll's command line.
 const REPORT_SUBCOMMANDS: [(&str, &[&str]); 3] = [
     ("report", &["report", "LATEST"]),
-    ("plot", &["report", "LATEST", "--html", "plot.html"]),
+    ("plot", &["report", "LATEST", "--html"]),
     (
         "encode",
         &["report", "LATEST", "--export", "csv", "results"],
     ),
 ];
 
+/// The file of a plot if standard output is a terminal.
+const PLOT_FILE: &str = "plot.html";
+
 /// Translates a line that begins with `vegeta` and one of [`REPORT_SUBCOMMANDS`]; `None` for any other line. If
-/// standard input is a pipe, it is read to its end first.
+/// standard input is a pipe, it is read to its end first. A file is read for the run that its text names.
 ///
 /// # Errors
-/// When the pipe was empty: the load before it has failed, and the newest run would be an earlier one.
+/// When the pipe was empty: the load before it has failed, and the newest run would be an earlier one. When a file names
+/// no run.
 pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let [tool, subcommand, flags @ ..] = words else {
         return Ok(None);
@@ -50,11 +57,30 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         }
     }
     let mut ours: Vec<OsString> = ours.iter().map(OsString::from).collect();
+    if *name == "plot" {
+        let is_terminal = io::stdout().is_terminal();
+        ours.push(if is_terminal { PLOT_FILE } else { "-" }.into());
+    }
     let flags = flags.iter().map(|word| word.to_string_lossy());
     for flag in flags {
         match flag.trim_start_matches('-') {
             "type=json" => ours.push("--json".into()),
             "type=text" => {}
+            file if !flag.starts_with('-') => match find_run_in(file) {
+                Some(run) => ours[1] = run.into(),
+                None => {
+                    let line: Vec<String> = (ours.iter())
+                        .map(|word| word.to_string_lossy().into_owned())
+                        .collect();
+                    return Err(Failure::usage(
+                        format_args!("vegeta {name}: {file} does not name a run of plimsoll"),
+                        &format!(
+                            "every load leaves a run directory, and the newest is shown by: plimsoll {}",
+                            line.join(" ")
+                        ),
+                    ));
+                }
+            },
             _ => console::print_notice(format_args!(
                 "`{flag}` is left out: the newest run is shown, with its percentiles"
             )),
@@ -63,15 +89,35 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     Ok(Some(ours))
 }
 
+/// Maximum size of a file that is searched for the name of a run.
+const MAX_RESULT_BYTES: u64 = 16 << 20;
+
+/// Returns the run that a file names, into which a load's report was redirected.
+fn find_run_in(file: &str) -> Option<String> {
+    let text = input::untrusted_file_to_string(Path::new(file), MAX_RESULT_BYTES).ok()?;
+    let run = text.lines().find_map(|line| line.strip_prefix("run: "))?;
+    Path::new(run).is_dir().then(|| run.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn reports_of_files_show_the_newest_run() {
+    fn reports_of_files_show_the_run_they_name() {
         let words = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
-        let shown = translate(&words("vegeta report -type=json results.bin")).expect("words");
-        assert_eq!(shown, Some(words("report LATEST --json")));
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("results.bin").display().to_string();
+        let line = words(&format!("vegeta report -type=json {file}"));
+        let missing = translate(&line).expect_err("no file").to_string();
+        assert!(
+            missing.contains("plimsoll report LATEST --json"),
+            "{missing}"
+        );
+        let run = dir.path().display().to_string();
+        std::fs::write(&file, format!("GET /\nrun: {run}\n")).expect("written");
+        let shown = translate(&line).expect("words");
+        assert_eq!(shown, Some(words(&format!("report {run} --json"))));
         for other in ["vegeta attack -rate=5", "report LATEST", "vegeta"] {
             assert_eq!(
                 translate(&words(other)).expect("no report"),

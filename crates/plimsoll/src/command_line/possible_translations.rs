@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use clap::{Arg, Command};
 use plimsoll_protocols::registry::{self, PlimsollFlag, PossibleTranslation};
 
-use crate::command_line::foreign_lines::{quote_for_shell, read_piped_input};
+use crate::command_line::foreign_lines::read_piped_input;
+use crate::command_line::quoting::quote_for_shell;
 
 /// Returns the readings of a line that starts with a Plimsoll command but has flags of other tools. `root` is the
 /// command tree; `words` does not include the program's name.
@@ -67,7 +68,10 @@ pub(crate) fn translations_tip(readings: &[PossibleTranslation]) -> Option<Strin
             quote_for_shell(&ours)
         );
         for missing in &reading.translated.reasons {
-            tip += &format!("; {missing}");
+            tip += &format!("\n  {missing}");
+        }
+        for note in &reading.translated.notes {
+            tip += &format!("\n  {note}");
         }
         tip
     });

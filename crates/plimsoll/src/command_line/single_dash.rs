@@ -11,7 +11,9 @@ use plimsoll_protocols::interface::foreign::command_lines::FlagStyle;
 use plimsoll_protocols::registry;
 
 use crate::command_line::possible_translations;
-use crate::command_line::synonyms::{find_counterpart, find_counterparts, innermost_command};
+use crate::command_line::synonyms::{
+    find_counterpart, innermost_command, is_known, whole_line_tip,
+};
 use crate::failure::Failure;
 
 /// Returns the error for the first long flag that was typed with a single dash; `None` if there is none.
@@ -22,7 +24,7 @@ pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> 
     let load_command = words.get(1).copied().unwrap_or_default();
     let is_flag = |name: &str| {
         name.len() > 2
-            && (find_counterparts(name).next().is_some()
+            && (is_known(name)
                 || command
                     .get_arguments()
                     .any(|arg| arg.get_long() == Some(name))
@@ -37,11 +39,14 @@ pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> 
     let mut readings =
         possible_translations::find_translations(root, words.get(1..).unwrap_or_default());
     readings.retain(|reading| reading.tool.style == FlagStyle::Go);
-    let help = possible_translations::translations_tip(&readings).unwrap_or_else(|| {
-        // Leave out the value that was typed for the flag, because it may be a secret.
-        let ours = find_counterpart(command, flag, &[]);
-        format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))
-    });
+    let translated = possible_translations::translations_tip(&readings);
+    let help = translated
+        .or_else(|| whole_line_tip(root, &words))
+        .unwrap_or_else(|| {
+            // Leave out the value that was typed for the flag, because it may be a secret.
+            let ours = find_counterpart(command, flag, &[]);
+            format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))
+        });
     Some(Failure::usage(
         format_args!("{flag}: a flag of several letters has two dashes here"),
         &help,

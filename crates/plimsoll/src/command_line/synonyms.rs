@@ -6,8 +6,11 @@
 //!
 //! This file is long because it is a table of other tools' flags.
 
+use std::ffi::OsString;
+
 use clap::Command;
 
+use crate::command_line::quoting::quote_for_shell;
 use crate::settings::flag_names;
 
 /// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first counterpart that the current
@@ -55,7 +58,6 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["--connections {N}"],
     ),
     (&["threads", "t", "cpus", "num-threads"], &["--workers {N}"]),
-    (&["max-concurrent-streams", "streams"], &["--clients {N}"]),
     // Rate, duration and shape of the load.
     (
         &[
@@ -96,7 +98,6 @@ const SYNONYMS: &[FlagSynonym] = &[
             "warm-up",
             "warmup-time",
             "warmup-duration",
-            "ramp-up",
             "w",
         ],
         &["--warmup {TIME}"],
@@ -110,8 +111,6 @@ const SYNONYMS: &[FlagSynonym] = &[
             "load-schedule",
             "load-step",
             "ramp",
-            "spawn-rate",
-            "hatch-rate",
             "step-load",
         ],
         &["--step 10s:100/s"],
@@ -163,24 +162,6 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["--connect-timeout {TIME}"],
     ),
     (
-        &[
-            "threshold",
-            "thresholds",
-            "slo",
-            "sla",
-            "assert",
-            "assertion",
-            "expect-latency",
-            "ensure",
-            "fail-on",
-        ],
-        &["--objective 'p99 < 10ms'"],
-    ),
-    (
-        &["max-error-rate", "error-threshold", "failure-rate"],
-        &["--objective 'errors < 0.1%'"],
-    ),
-    (
         &["abort-on-fail", "abortOnFail", "fail-fast", "early-stop"],
         &["--abort-after 5s"],
     ),
@@ -220,17 +201,6 @@ const SYNONYMS: &[FlagSynonym] = &[
             "-H 'authorization: $AUTH'",
             "--metadata 'authorization: $AUTH'",
         ],
-    ),
-    (
-        &["oauth2-bearer", "bearer", "token", "auth-token", "jwt"],
-        &[
-            "-H 'authorization: $TOKEN'",
-            "--metadata 'authorization: $TOKEN'",
-        ],
-    ),
-    (
-        &["api-key", "openai-api-key", "apikey"],
-        &["--api-key-env NAME", "-H 'authorization: $TOKEN'"],
     ),
     (
         &["T", "content-type", "media-type", "mime"],
@@ -274,7 +244,6 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["data-binary", "binary-file", "B", "protobuf"],
         &["--data-binary @{FILE}", "-d @{FILE}"],
     ),
-    (&["data-urlencode"], &["-d {BODY}"]),
     (
         &["form", "F", "multipart", "form-data"],
         &["-F {NAME=VALUE}", "-d {BODY}"],
@@ -535,16 +504,11 @@ const SYNONYMS: &[FlagSynonym] = &[
             "artifact-dir",
             "output-artifact-dir",
             "report-dir",
-            "save-result",
         ],
         &["--out {DIR}"],
     ),
     (
         &["format", "output-format", "print-json", "json-output"],
-        &["--json"],
-    ),
-    (
-        &["summary-export", "export-json", "log-file", "result-file"],
         &["--json"],
     ),
     (&["html-report", "report-html"], &["--html {FILE}"]),
@@ -607,8 +571,20 @@ pub(crate) fn find_counterpart(command: &Command, unknown: &str, words: &[&str])
     let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
     let value = values::flag_value(unknown, words);
     let ours = first_fitting_counterpart(command, name, value)?;
-    let value = value.filter(|_| !values::has_secret_value(ours));
-    Some(values::fill_placeholder(ours, value))
+    Some(fill_and_quote(ours, value))
+}
+
+/// Returns a counterpart with the typed value, quoted for a shell and without secrets.
+fn fill_and_quote(ours: &str, value: Option<&str>) -> String {
+    let filled = values::fill_placeholder(ours, value);
+    let (flags, tail) = values::split_tail(&filled);
+    match shell_words::split(flags) {
+        Ok(words) => {
+            let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+            quote_for_shell(&words) + tail
+        }
+        Err(_) => filled.clone(),
+    }
 }
 
 /// Returns the first counterpart of another tool's flag `name` that the command has, and whose placeholder the value
@@ -618,19 +594,29 @@ fn first_fitting_counterpart(
     name: &str,
     value: Option<&str>,
 ) -> Option<&'static str> {
-    find_counterparts(name)
-        .find(|ours| has_all_flags(command, ours) && values::value_fits(ours, value))
+    let has_method = command
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some("method"));
+    // A socket's message is what other tools send with a method.
+    let is_message = |ours: &str| values::placeholder(ours) == Some("MESSAGE");
+    find_counterparts(name).find(|ours| {
+        has_all_flags(command, ours)
+            && values::value_fits(ours, value)
+            && !(has_method && is_message(ours))
+    })
 }
 
 pub(crate) fn find_counterparts(name: &str) -> impl Iterator<Item = &'static str> {
-    let known = SYNONYMS
+    let known = by_value::SYNONYMS_BY_VALUE
         .iter()
+        .chain(SYNONYMS)
         .filter(move |(theirs, _)| theirs.contains(&name));
     known.flat_map(|(_, ours)| ours.iter().copied())
 }
 
 /// Returns whether `command` has all flags that a text mentions.
 fn has_all_flags(command: &Command, text: &str) -> bool {
+    let text = values::split_tail(text).0;
     let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let short = shorts
         .find(|word| word.len() == 1)
@@ -667,12 +653,18 @@ fn find_switch_with_number(command: &Command, words: &[&str]) -> Option<(String,
     })
 }
 
+mod by_value;
+mod combined_flags;
+mod limits;
+mod searches;
 mod tips;
 mod values;
 mod whole_line;
 
-pub(crate) use tips::add_tip;
-pub(crate) use values::is_time;
+pub(crate) use limits::is_time;
+pub(crate) use searches::{command_for_address, search_tip};
+pub(crate) use tips::{add_tip, whole_line_tip};
+pub(crate) use whole_line::is_known;
 
 #[cfg(test)]
 mod tests;

@@ -186,6 +186,11 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "what the gateway and the service carry",
     ),
     (
+        "crates/plimsoll/src/command_line/synonyms/",
+        "hold",
+        "a flag of other tools, the time after a ramp",
+    ),
+    (
         "crates/plimsoll/src/commands/stack.rs",
         "http",
         "where the balancer shows its statistics",

@@ -6,31 +6,41 @@ use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
+use plimsoll_protocols::interface::foreign::command_lines::LineTool;
+
+use super::by_value::FLAGS_LEFT_OUT;
 use super::{
     FLAGS_WITHOUT_COUNTERPART, find_counterpart, find_switch_with_number,
-    first_fitting_counterpart, innermost_command, values, whole_line,
+    first_fitting_counterpart, innermost_command, searches, values, whole_line,
 };
-use crate::command_line::possible_translations;
+use crate::command_line::httpie;
+use crate::command_line::possible_translations::{self, find_plimsoll_flag};
 
 /// Adds a tip to the error about a line that was written for another tool: the translation of the whole line, or
 /// Plimsoll's counterpart of an unknown flag. `command` is the command tree, `typed` the whole line.
 pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Error {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let kind = error.kind();
-    let tip = if is_own_flag_value_error(&error, &words) {
+    let is_usage = error.use_stderr();
+    let searched = || searches::search_tip(command, &words).filter(|_| is_usage);
+    let tip = if let Some(tip) = searched().or_else(|| number_list_tip(&error, command, &words)) {
+        Some(tip)
+    } else if is_own_flag_value_error(&error, &words) {
         None
     } else if MISREAD_ERROR_KINDS.contains(&kind) {
         possible_translations::foreign_line_tip(command, words.get(1..).unwrap_or_default())
     } else if kind == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
     {
-        unknown_flag_tip(command, unknown, &words)
+        httpie::translate(&words)
+            .or_else(|| targets_file_tip(command, &words))
+            .or_else(|| unknown_flag_tip(command, unknown, &words))
     } else {
         None
     };
     match tip {
-        Some(tip) => with_tip(error, innermost_command(command, &words), tip),
-        None => error,
+        Some(tip) => with_tip(error, command, &words, tip),
+        None => without_escape_hint(error),
     }
 }
 
@@ -57,6 +67,49 @@ const MISREAD_ERROR_KINDS: [ErrorKind; 4] = [
     ErrorKind::WrongNumberOfValues,
 ];
 
+/// Returns the tip for a list of numbers where a flag takes one, such as `--clients 1,2,4`.
+fn number_list_tip(error: &Error, command: &Command, words: &[&str]) -> Option<String> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return None;
+    };
+    let mut numbers = value.split(',');
+    if !value.contains(',') || !numbers.all(|number| number.parse::<u64>().is_ok()) {
+        return None;
+    }
+    whole_line_tip(command, words)
+}
+
+/// Returns the line with counterparts in place of all foreign flags, and below it what the line leaves out; `None` if
+/// there is no whole line.
+pub(crate) fn whole_line_tip(command: &Command, words: &[&str]) -> Option<String> {
+    let line = whole_line::replace_flags(command, words)?;
+    let notes = line.notes.iter().map(|note| format!("\n  {note}"));
+    Some(format!(
+        "plimsoll {}{}",
+        line.text,
+        notes.collect::<String>()
+    ))
+}
+
+/// Returns the tip for a line of a call without a target, whose file is a list of targets: the line of the tool that
+/// reads such a list.
+fn targets_file_tip(command: &Command, words: &[&str]) -> Option<String> {
+    let is_address = |word: &&str| word.contains("://") || word.contains(':');
+    if words.iter().any(is_address) {
+        return None;
+    }
+    let at = words.iter().position(|word| {
+        ["f", "file", "targets", "urls"].contains(&word.trim_start_matches('-'))
+    })?;
+    let file = words.get(at + 1)?;
+    let targets = format!("-targets={file}");
+    let mut line: Vec<&str> = words[1..at].to_vec();
+    line.push(&targets);
+    line.extend(&words[at + 2..]);
+    let readings = possible_translations::find_translations(command, &line);
+    possible_translations::translations_tip(&readings)
+}
+
 /// Returns the tip for a line with an unknown flag. If the line can be of only one tool, the tip is its translation
 /// from that tool; otherwise it is the line with its flags replaced by their counterparts, or the translation from each
 /// possible tool.
@@ -74,33 +127,117 @@ fn unknown_flag_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<
     // For a line with a single flag, prefer the flag's counterpart: a translated line would also contain the tool's
     // defaults.
     let is_single = possible_translations::count_flags(words) < 2 && !is_example;
-    let reason = FLAGS_WITHOUT_COUNTERPART
-        .iter()
-        .find(|(names, _)| names.contains(&bare));
-    if readings.len() == 1 && !(is_single && (found.is_some() || reason.is_some())) {
+    let reason = left_out_reason(bare);
+    let whole = whole_line_tip(command, words);
+    // A line that is not wholly another tool's keeps its words: a guessed tool adds defaults, and ignores flags.
+    let is_owned = readings
+        .first()
+        .is_some_and(|reading| reading.is_owned && has_foreign_marker(inner, reading.tool, words));
+    let is_mixed = whole.is_some() && !is_owned;
+    if readings.len() == 1 && !is_mixed && !(is_single && (found.is_some() || reason.is_some())) {
         return possible_translations::translations_tip(&readings);
     }
-    let whole = whole_line::replace_flags(command, words);
-    let whole = whole.map_or_else(String::new, |line| format!(": plimsoll {line}"));
+    let line = whole.map_or_else(String::new, |line| format!(": {line}"));
+    let has_line = !line.is_empty();
     match (found, reason) {
-        (Some((theirs, ours)), _) if !whole.is_empty() || is_single || readings.is_empty() => {
-            Some(format!("`{theirs}` of other tools is `{ours}` here{whole}"))
+        _ if has_line && names_target(inner, unknown, words) => {
+            Some(format!("the target is a word without a flag{line}"))
         }
-        (None, Some((_, reason))) => {
-            Some(format!("`{unknown}` has no counterpart: {reason}{whole}"))
+        (None, Some(reason)) if !has_line && readings.is_empty() => {
+            Some(format!("`{unknown}` has no counterpart: {reason}"))
         }
+        (Some((theirs, ours)), _) if has_line => {
+            Some(format!("`{theirs}` of other tools is `{ours}` here{line}"))
+        }
+        (Some(_), _) if is_single || readings.is_empty() => list_counterparts(inner, words),
+        (None, _) if has_line => Some(line.trim_start_matches(": ").to_owned()),
         _ => possible_translations::translations_tip(&readings),
     }
 }
 
-/// Replaces clap's suggestion in an error by `tip`.
-fn with_tip(mut error: Error, command: &Command, tip: String) -> Error {
+/// Returns whether the flags that identify a tool are not only long flags of the command itself, or whether the line
+/// has a flag that means different things to different tools.
+fn has_foreign_marker(command: &Command, tool: &LineTool, words: &[&str]) -> bool {
+    let is_own =
+        |name: &&str| name.len() > 1 && find_plimsoll_flag(command, &format!("--{name}")).is_some();
+    let is_common = tool.marker_flags.iter().any(|set| set.iter().all(is_own));
+    // A short flag means different things to different tools.
+    let is_foreign_short = |word: &&str| {
+        word.len() == 2 && word.starts_with('-') && find_plimsoll_flag(command, word).is_none()
+    };
+    !is_common || words.contains(&"--insecure") || words.iter().any(is_foreign_short)
+}
+
+/// Returns whether an unknown flag and the word after it name the target.
+fn names_target(command: &Command, unknown: &str, words: &[&str]) -> bool {
+    let bare = unknown.trim_start_matches('-');
+    let typed = |pair: &[&str]| pair[0] == unknown && whole_line::is_target_value(bare, pair[1]);
+    find_plimsoll_flag(command, unknown).is_none() && words.windows(2).any(typed)
+}
+
+/// Returns why a flag of another tool has no counterpart.
+fn left_out_reason(bare: &str) -> Option<&'static str> {
+    let without = FLAGS_WITHOUT_COUNTERPART.iter();
+    let mut without = without.map(|(names, reason)| (*names, *reason));
+    let left_out = FLAGS_LEFT_OUT.iter();
+    let mut left_out = left_out.map(|(names, _, reason)| (*names, *reason));
+    let found = without.find(|(names, _)| names.contains(&bare));
+    let found = found.or_else(|| left_out.find(|(names, _)| names.contains(&bare)));
+    found.map(|(_, reason)| reason)
+}
+
+/// Lists the counterparts of all flags that the command does not have, so that none of them needs another attempt.
+fn list_counterparts(command: &Command, words: &[&str]) -> Option<String> {
+    let mut known: Vec<String> = Vec::new();
+    for word in words.iter().filter(|word| word.starts_with('-')) {
+        let flag = word.split('=').next().unwrap_or(word);
+        if find_plimsoll_flag(command, flag).is_some() {
+            continue;
+        }
+        if let Some(ours) = find_counterpart(command, flag, words) {
+            let example = flag.trim_start_matches('-');
+            let is_example =
+                first_fitting_counterpart(command, example, values::flag_value(flag, words))
+                    .is_some_and(|ours| {
+                        values::has_example_value(ours) && !values::replaces_secret(ours)
+                    });
+            let example = if is_example { ", for example," } else { "" };
+            known.push(format!("`{flag}` of other tools is{example} `{ours}` here"));
+        }
+    }
+    if let Some((theirs, ours)) = find_switch_with_number(command, words) {
+        known.push(format!("`{theirs}` of other tools is `{ours}` here"));
+    }
+    known.dedup();
+    (!known.is_empty()).then(|| known.join("; "))
+}
+
+/// Replaces clap's suggestion in an error by `tip`, and leaves out the usage, which does not have the flags of the tip.
+/// Where clap names a value of another tool's flag, the flag is named.
+fn with_tip(mut error: Error, command: &Command, words: &[&str], tip: String) -> Error {
+    if let Some(ContextValue::String(named)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && !named.starts_with('-')
+        && let Some((theirs, _)) = find_switch_with_number(innermost_command(command, words), words)
+    {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(theirs));
+    }
     error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::Usage);
     error.insert(
         ContextKind::Suggested,
         ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
     );
-    let usage = command.clone().render_usage();
-    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    error
+}
+
+/// Removes clap's suggestion to pass an unknown flag as a value after `--`, which no command of Plimsoll expects.
+fn without_escape_hint(mut error: Error) -> Error {
+    let is_hint = |text: &StyledStr| text.to_string().contains("as a value, use '-- ");
+    if let Some(ContextValue::StyledStrs(all)) = error.get(ContextKind::Suggested)
+        && all.iter().any(is_hint)
+    {
+        error.remove(ContextKind::Suggested);
+    }
     error
 }

@@ -1,7 +1,7 @@
 //! Decides whether a Plimsoll flag can replace another tool's flag by the typed value, and fills the value into the
 //! counterpart: a template of Plimsoll's flag, such as `--rate {N}/s`.
 
-const TIME_UNITS: [&str; 7] = ["ns", "us", "µs", "ms", "s", "m", "h"];
+use super::limits::{self, is_time};
 
 /// Prefixes of media types.
 const MEDIA_TYPES: [&str; 7] = [
@@ -16,6 +16,9 @@ const MEDIA_TYPES: [&str; 7] = [
 
 /// Names of output formats, which other tools accept where Plimsoll expects a folder.
 const FORMAT_NAMES: [&str; 5] = ["json", "csv", "html", "text", "/dev/null"];
+
+/// Members of a request's JSON body that other tools have flags for.
+const BODY_MEMBERS: [&str; 4] = ["temperature", "top_p", "top_k", "frequency_penalty"];
 
 /// Returns the value of a flag in a command line: attached to the flag (`-n5`, `--n=5`), or in the next word.
 pub(super) fn flag_value<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
@@ -40,9 +43,15 @@ pub(super) fn has_example_value(ours: &str) -> bool {
     placeholder(ours).is_none() && !is_switch
 }
 
-/// Returns whether a counterpart's value is a secret, which must not be shown in messages.
-pub(super) fn has_secret_value(ours: &str) -> bool {
-    placeholder(ours) == Some("USER:PASSWORD")
+/// Returns whether a counterpart takes a secret from the environment in place of the typed value.
+pub(super) fn replaces_secret(ours: &str) -> bool {
+    ours.contains("-env ") || ours.contains(": $")
+}
+
+/// Splits a line from the redirection or the further command that follows its flags.
+pub(super) fn split_tail(line: &str) -> (&str, &str) {
+    let at = [" > ", " && "].iter().find_map(|tail| line.find(tail));
+    line.split_at(at.unwrap_or(line.len()))
 }
 
 /// Returns whether a value has the form that the placeholder in a counterpart requires; true if there is no value.
@@ -61,15 +70,45 @@ pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
         "TYPE" => MEDIA_TYPES.iter().any(|begin| value.starts_with(begin)),
         "COOKIE" => value.contains('=') && !value.starts_with(['{', '[']),
         "USER:PASSWORD" => value.contains(':'),
-        "DIR" => !FORMAT_NAMES.contains(&value),
-        _ => true,
+        "DIR" => !FORMAT_NAMES.contains(&value) && !value.contains('.'),
+        "HTML" => value.ends_with(".html"),
+        "JSON" => value.ends_with(".json"),
+        "CSV" => value.ends_with(".csv"),
+        "ROWS" => [".csv", ".tsv", ".ndjson"]
+            .iter()
+            .any(|end| value.ends_with(end)),
+        "json" | "csv" | "0" => value == placeholder,
+        "NAME: VALUE" => value.contains(':'),
+        name if BODY_MEMBERS.contains(&name) => is_number,
+        _ => objective(placeholder, value).is_none_or(|limit| limit.is_some()),
     }
 }
 
-/// Returns whether a text is a number with a unit of time, such as `5s`.
-pub(crate) fn is_time(text: &str) -> bool {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    unit.len() < text.len() && TIME_UNITS.contains(&unit)
+/// Returns the objective that a value means if the placeholder stands for one; the inner `None` means that the value
+/// can't be read.
+fn objective(placeholder: &str, value: &str) -> Option<Option<String>> {
+    Some(match placeholder {
+        "LIMIT" => limits::objective_from_limit(value),
+        "FAILURE" => limits::objective_from_failure(value),
+        "ERRORS" => limits::error_objective(value),
+        statistic if statistic.starts_with('p') && statistic[1..].parse::<f64>().is_ok() => {
+            limits::time_objective(statistic, value)
+        }
+        _ => return None,
+    })
+}
+
+/// Returns what stands in an example if no value was typed.
+fn example(placeholder: &str) -> &str {
+    match placeholder {
+        "LIMIT" | "FAILURE" => "p99 < 10ms",
+        "ERRORS" => "errors < 0.1%",
+        "json" | "csv" | "0" => "",
+        "JSON" => "results.json",
+        "HTML" => "report.html",
+        "CSV" => "results",
+        other => other,
+    }
 }
 
 /// Replaces the placeholder in `text`, if there is one, by the value, quoted for a shell. Numbers without a unit get
@@ -79,7 +118,15 @@ pub(super) fn fill_placeholder(text: &str, value: Option<&str>) -> String {
         return text.to_owned();
     };
     let placeholder = &text[begin + 1..end];
-    let value = value.unwrap_or(placeholder);
+    let limit = value.and_then(|value| objective(placeholder, value).flatten());
+    let member = value.filter(|_| BODY_MEMBERS.contains(&placeholder));
+    let member = member.map(|value| format!("{{\"{placeholder}\": {value}}}"));
+    let value = limit.as_deref().or(member.as_deref()).or(value);
+    let value = match (placeholder, value) {
+        ("json" | "csv" | "0", _) => return text[..begin].to_owned(),
+        ("CSV", Some(file)) => file.trim_end_matches(".csv"),
+        (_, value) => value.unwrap_or(example(placeholder)),
+    };
     let is_number = value.parse::<f64>().is_ok();
     let rest = &text[end + 1..];
     let rest = if rest == "/s" && !is_number && value != placeholder {
@@ -93,6 +140,12 @@ pub(super) fn fill_placeholder(text: &str, value: Option<&str>) -> String {
         ""
     };
     let quoted = text[..begin].contains('\'');
+    // A file may have been typed with the sign already.
+    let value = if text[..begin].ends_with('@') {
+        value.trim_start_matches('@')
+    } else {
+        value
+    };
     let value = if quoted {
         value.replace('\'', "'\\''")
     } else {
@@ -118,6 +171,9 @@ mod tests {
             ("-H 'cookie: {COOKIE}'", "a=b", "{\"a\": 1}"),
             ("--out {DIR}", "out", "json"),
             ("-u {USER:PASSWORD}", "a:b", "10"),
+            ("-H '{NAME: VALUE}'", "a: b", "hello"),
+            ("--objective {LIMIT}", "p(95)<80", "p95"),
+            ("--html {HTML}", "page.html", "csv"),
         ] {
             assert!(value_fits(ours, Some(fitting)), "{ours}: {fitting}");
             assert!(!value_fits(ours, Some(other)), "{ours}: {other}");
