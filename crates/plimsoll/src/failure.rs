@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use miette::Report;
+use miette::{Report, ReportHandler};
 use plimsoll_model::formats::input;
 use plimsoll_model::formats::redaction;
 use plimsoll_model::objective::RunVerdict;
@@ -174,9 +174,15 @@ impl Failure {
 }
 
 impl std::fmt::Debug for Failure {
-    /// Writes the graphical report that is printed to the user.
+    /// Writes the graphical report that is printed to the user. Help with a command line is not wrapped: a terminal
+    /// would run each part of a line that is pasted with line breaks.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.report.fmt(f)
+        let help = self.report.help().map(|help| help.to_string());
+        if !help.is_some_and(|help| has_command_line(&help)) {
+            return self.report.fmt(f);
+        }
+        let handler = miette::MietteHandlerOpts::new().wrap_lines(false).build();
+        handler.debug(self.report.as_ref(), f)
     }
 }
 
@@ -189,6 +195,11 @@ impl std::fmt::Display for Failure {
             None => Ok(()),
         }
     }
+}
+
+/// Returns whether a help text ends with a command line that is ready to paste.
+fn has_command_line(help: &str) -> bool {
+    help.starts_with("plimsoll ") || help.contains(": plimsoll ")
 }
 
 /// Returns an error's message followed by the messages of its causes.

@@ -6,6 +6,7 @@ pub(crate) mod advice;
 pub(crate) mod barrier;
 pub(crate) mod documents;
 pub(crate) mod execution;
+mod json_reports;
 pub(crate) mod lanes;
 pub(crate) mod multiprocess;
 pub(crate) mod parallel_loads;

@@ -136,10 +136,10 @@ pub(crate) fn write_latest_file(dir: &Path) {
     }
 }
 
-/// Returns the directory that an argument names; `LATEST` and `runs/LATEST` name the newest directory in `runs/`.
+/// Returns the directory that an argument names: the newest for `LATEST` and `runs/LATEST`, a JSON report's directory.
 pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
     if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
-        return typed.to_owned();
+        return super::json_reports::run_dir_of_report(typed).unwrap_or_else(|| typed.to_owned());
     }
     let short = (typed == Path::new(LATEST_FILE)).then(|| Path::new("runs").join(LATEST_FILE));
     let files = std::iter::once(typed.to_owned()).chain(short);

@@ -222,7 +222,10 @@ impl LoadFlags {
         if self.cold {
             load.reuse = Some("never".into());
             load.connections = self.keys.connections;
-            if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
+            // A number of calls without a rate is made by clients, as without this flag.
+            let is_counted = load.calls.is_some() && load.connections.is_none();
+            let is_shaped = load.steps.is_some() || load.clients.is_some() || is_counted;
+            if load.rate.is_none() && !is_shaped {
                 load.rate = Some(RateSpec::Steady(Rate(1.0)));
             }
         }
