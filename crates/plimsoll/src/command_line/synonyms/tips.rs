@@ -146,11 +146,11 @@ fn unknown_flag_tip(command: &Command, unknown: &str, words: &[&str]) -> Option<
         (None, Some(reason)) if !has_line && readings.is_empty() => {
             Some(format!("`{unknown}` has no counterpart: {reason}"))
         }
-        (Some((theirs, ours)), _) if has_line => {
+        (Some((theirs, ours)), _) if has_line && line.contains(&ours) => {
             Some(format!("`{theirs}` of other tools is `{ours}` here{line}"))
         }
+        _ if has_line => Some(line.trim_start_matches(": ").to_owned()),
         (Some(_), _) if is_single || readings.is_empty() => list_counterparts(inner, words),
-        (None, _) if has_line => Some(line.trim_start_matches(": ").to_owned()),
         _ => possible_translations::translations_tip(&readings),
     }
 }
