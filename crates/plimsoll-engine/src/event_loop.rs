@@ -18,7 +18,7 @@ use plimsoll_model::{Outcome, Time};
 use crate::pauses::{MAX_POLL_GAP_NS, PauseTracker};
 use crate::tls::{HandshakeTally, TlsClient};
 use crate::transport::addresses::TargetAddresses;
-use crate::transport::network::{Network, SocketReady, SocketToken, WakeTime};
+use crate::transport::network::{Network, SocketReady, SocketToken, WaitKind, WakeTime};
 use crate::transport::poller::MAX_EVENTS;
 
 mod address_racing;
@@ -29,7 +29,7 @@ pub(crate) mod connecting;
 pub(crate) mod connection;
 pub(crate) mod due_calls;
 mod intervals;
-pub(crate) mod tick_sleep;
+mod tick_sleep;
 pub(crate) mod timers;
 mod worker_control;
 mod worker_share;
@@ -41,7 +41,6 @@ use connection::Connection;
 use due_calls::{CallSource, LoadPhase};
 pub use intervals::INTERVAL_NS;
 use intervals::IntervalClock;
-use tick_sleep::TickSleep;
 pub use worker_control::{StopUrgency, WorkerControl, WorkerInterval};
 pub use worker_share::WorkerShare;
 
@@ -77,8 +76,6 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     pub(crate) pauses: PauseTracker,
     /// Whether a lower bound of each call's response time is recorded as well.
     pub(crate) records_lower_bounds: bool,
-    /// With ticks and the kernel's receive times: sleeps from tick to tick. `None` if answers are read on arrival.
-    pub(crate) tick_sleep: Option<TickSleep>,
     /// Time of the previous poll of the sockets: everything that this iteration finds has arrived since then.
     pub(crate) last_poll: Time,
     /// The time at which the wait of the current iteration ended.
@@ -115,6 +112,12 @@ where
         // Connections established before the load are counted in the first stage that counts towards the totals.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
         let stamps = share.measures_lateness() && network.has_receive_times();
+        let mut call_source = CallSource::from_share(&share);
+        if let CallSource::Open(open) = &mut call_source
+            && !stamps
+        {
+            open.tick_sleep = None;
+        }
         EventLoop {
             client,
             network,
@@ -136,12 +139,11 @@ where
             intervals: IntervalClock::starting_at(Time::NEVER),
             pauses: PauseTracker::new(),
             records_lower_bounds: stamps,
-            tick_sleep: (stamps && !share.load.tick.is_zero()).then(TickSleep::default),
             last_poll: Time::ZERO,
             awoke_at: Time::ZERO,
             start: Time::NEVER,
             load_end: Time::NEVER,
-            call_source: CallSource::from_share(&share),
+            call_source,
             stage: first_counted.unwrap_or(0) as u8,
             phase: LoadPhase::Connecting,
             stopped_at: Time::NEVER,
@@ -234,9 +236,6 @@ where
         let before = self.network.now();
         self.pauses.slow_sends.end(before);
         let wake = self.next_wake(at_latest, before);
-        if wake.precise && self.may_sleep_until(wake.at, before) {
-            self.network.sleep_until(wake.at);
-        }
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         let found = ready.len();
@@ -353,13 +352,35 @@ where
         at = at.min(self.next_issue_time()).min(self.drain_end());
         let leaves = self.next_arrival();
         if leaves <= at {
-            WakeTime {
-                at: leaves,
-                precise: true,
-            }
+            let kind = if self.may_sleep_until(leaves, now) {
+                WaitKind::Asleep
+            } else {
+                WaitKind::Precise
+            };
+            WakeTime { at: leaves, kind }
         } else {
-            WakeTime { at, precise: false }
+            WakeTime {
+                at,
+                kind: WaitKind::Rough,
+            }
         }
+    }
+
+    /// Returns whether the loop may sleep until the arrival at `at` without looking at its sockets.
+    #[inline]
+    fn may_sleep_until(&self, at: Time, now: Time) -> bool {
+        let CallSource::Open(open) = &self.call_source else {
+            return false;
+        };
+        open.tick_sleep
+            .as_ref()
+            .is_some_and(|sleep| sleep.allows(now, at))
+            && self.phase == LoadPhase::Loading
+            && self.connecting == 0
+            && self.to_connect.is_empty()
+            && self.unfinished.is_empty()
+            && self.client.connecting_calls() == 0
+            && self.call_source.backlog_length() == 0
     }
 
     /// Returns the parameters that the TLS handshakes negotiated; `None` if there were none.

@@ -30,6 +30,7 @@ use crate::transport::network::{LookupScope, Network, ResolveResult, SocketReady
 mod answer_remainders;
 mod call_starts;
 mod call_table;
+mod certificate_losses;
 mod connection;
 mod deadlines;
 mod events;

@@ -73,7 +73,10 @@ fn header() -> RunHeader {
         connection_lifetime_us: Some(30_000_000),
         tick_us: Some(1_000),
         full_share: Some(0.1),
-        links: serde_json::from_str(r#"{"insecure": true}"#).unwrap(),
+        links: serde_json::from_str(
+            r#"{"insecure": true, "other_targets": [{"target": "b", "security": "tls"}]}"#,
+        )
+        .unwrap(),
         resume: true,
         span_sample: Some(5),
         seed: Some(1),

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use plimsoll_engine::tls::{ServerSessionFactory, SharedHandshakeTally};
 use plimsoll_engine::transport::network::os::OsNetwork;
-use plimsoll_engine::transport::network::{Network, SocketReady, SocketToken, WakeTime};
+use plimsoll_engine::transport::network::{Network, SocketReady, SocketToken, WaitKind, WakeTime};
 use plimsoll_engine::transport::poller::Waker;
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
@@ -296,9 +296,12 @@ impl<S: LoopService> LoopWorker<S> {
         match self.delayed.peek() {
             Some(Reverse((first, _))) if wake.is_none_or(|at| first.due <= at) => Some(WakeTime {
                 at: first.due,
-                precise: true,
+                kind: WaitKind::Precise,
             }),
-            _ => wake.map(|at| WakeTime { at, precise: false }),
+            _ => wake.map(|at| WakeTime {
+                at,
+                kind: WaitKind::Rough,
+            }),
         }
     }
 

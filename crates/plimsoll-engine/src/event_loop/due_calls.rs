@@ -16,6 +16,7 @@ pub(crate) use self::backlog::Backlog;
 use super::EventLoop;
 use super::batches::ClosedLoopBatches;
 use super::client::{LoopClient, LoopHandler};
+use super::tick_sleep::TickSleep;
 use super::timers::TimerQueue;
 use super::worker_control::{StopUrgency, WorkerControl};
 use super::worker_share::WorkerShare;
@@ -56,6 +57,8 @@ pub(crate) struct OpenLoop {
     tick_ns: u64,
     /// The time from which calls are released without waiting for a tick.
     ticks_end: Time,
+    /// With ticks and the kernel's receive times: sleeps from tick to tick. `None` if answers are read on arrival.
+    pub(crate) tick_sleep: Option<TickSleep>,
     /// The CPU meter, if several loads alternate in batches and CPU time is measured for each batch.
     pub(crate) batch_meter: Option<BatchMeter>,
 }
@@ -86,6 +89,7 @@ impl CallSource {
                 end: Time(0),
                 tick_ns: (Time::ZERO + share.load.tick).0,
                 ticks_end: Time::NEVER,
+                tick_sleep: (!share.load.tick.is_zero()).then(TickSleep::default),
                 batch_meter: None,
             }),
             ArrivalsPlan::Closed { .. } => CallSource::Closed(ClosedLoop {
@@ -107,6 +111,15 @@ impl CallSource {
         match self {
             CallSource::Open(open) => open.next.is_some_and(|next| start.0 + next.at <= now.0),
             CallSource::Closed(_) => false,
+        }
+    }
+
+    /// Returns what decides whether the loop sleeps from tick to tick.
+    #[inline]
+    pub(crate) fn tick_sleep_mut(&mut self) -> Option<&mut TickSleep> {
+        match self {
+            CallSource::Open(open) => open.tick_sleep.as_mut(),
+            CallSource::Closed(_) => None,
         }
     }
 

@@ -11,11 +11,7 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-use super::EventLoop;
-use super::client::{LoopClient, LoopHandler};
-use super::due_calls::LoadPhase;
 use crate::pauses::MAX_POLL_GAP_NS;
-use crate::transport::network::Network;
 
 /// Time for which answers are read on arrival after a read that did not find exactly one whole answer.
 const PROMPT_PERIOD: Duration = Duration::from_millis(100);
@@ -39,27 +35,10 @@ impl TickSleep {
             self.prompt_until = now + PROMPT_PERIOD;
         }
     }
-}
 
-impl<C: LoopClient, N: Network> EventLoop<C, N>
-where
-    Self: LoopHandler<C::ConnectRequest>,
-{
-    /// Returns whether the loop may sleep until the arrival at `at` without looking at its sockets.
+    /// Returns whether the loop may sleep from `now` to `at`, if nothing else waits for its reads.
     #[inline]
-    pub(super) fn may_sleep_until(&self, at: Time, now: Time) -> bool {
-        match &self.tick_sleep {
-            None => false,
-            Some(sleep) => {
-                (MIN_SLEEP_NS..=MAX_POLL_GAP_NS).contains(&at.since(now))
-                    && now >= sleep.prompt_until
-                    && self.phase == LoadPhase::Loading
-                    && self.connecting == 0
-                    && self.to_connect.is_empty()
-                    && self.unfinished.is_empty()
-                    && self.client.connecting_calls() == 0
-                    && self.call_source.backlog_length() == 0
-            }
-        }
+    pub(crate) fn allows(&self, now: Time, at: Time) -> bool {
+        now >= self.prompt_until && (MIN_SLEEP_NS..=MAX_POLL_GAP_NS).contains(&at.since(now))
     }
 }

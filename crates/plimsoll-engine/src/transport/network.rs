@@ -37,8 +37,19 @@ impl SocketReady {
 pub struct WakeTime {
     /// End of the wait if no socket becomes ready before.
     pub at: Time,
-    /// Whether a call is due then, so that the wait must end within a microsecond, with a busy wait at the end.
-    pub precise: bool,
+    /// How to wait until then.
+    pub kind: WaitKind,
+}
+
+/// How the network waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// For sockets, with the precision of the operating system's timers.
+    Rough,
+    /// For sockets. A call is due at the end, so the wait must end within a microsecond, with a busy wait at the end.
+    Precise,
+    /// Sleeps to the end and looks at the sockets only then.
+    Asleep,
 }
 
 /// The addresses of a resolved name.
@@ -111,10 +122,6 @@ pub trait Network {
     fn last_receive_time(&self) -> Option<Time> {
         None
     }
-
-    /// Sleeps until `at` without looking at the sockets; a signal may end the sleep earlier. A network without receive
-    /// times need not sleep.
-    fn sleep_until(&mut self, _at: Time) {}
 
     /// Sets the socket's low-water mark: the socket becomes readable only when this many bytes (1: any) have arrived,
     /// or at end of stream. This is a hint: a network may report readiness earlier.

@@ -10,7 +10,7 @@ use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Driver, Event, MAX_UNSENT_BYTES};
 use crate::event_loop::connection::{self, ConnectionState, EarlyDataState, explain_session_error};
-use crate::tls::{CLIENT_CERT_MISSING_MESSAGE, CLOSED_IN_HANDSHAKE_MESSAGE, TlsClient, TlsSession};
+use crate::tls::{CLOSED_IN_HANDSHAKE_MESSAGE, TlsClient, TlsSession};
 use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{Network, SocketReady};
 
@@ -437,44 +437,6 @@ impl<D: Driver, S> DriverConnection<D, S> {
                     Ok(()) => ConnectionLoss::closed_by_peer(),
                 }
             }
-        }
-    }
-
-    /// Replaces `loss` if a client certificate is the likely cause. A server that requires one, or rejects ours, may
-    /// close without sending the alert that says so (RFC 8446 §4.4.2.4); gRPC's C core does this.
-    fn attribute_loss_to_client_cert(
-        &self,
-        tls: Option<&TlsClient>,
-        loss: ConnectionLoss,
-    ) -> ConnectionLoss {
-        // A server of TLS 1.2 checks the certificate during the handshake. Over TLS 1.3, a protocol without a greeting
-        // is open before the server has checked it, so only the lack of an answer shows a rejection.
-        let without_a_word = [
-            Outcome::ConnectionClosed,
-            Outcome::Reset,
-            Outcome::TlsFailed,
-            Outcome::Truncated,
-        ]
-        .contains(&loss.outcome);
-        let may_be_unchecked = match self.state {
-            ConnectionState::Greeting => true,
-            ConnectionState::Handshaking | ConnectionState::Open => without_a_word,
-            _ => false,
-        };
-        let Some(tls) = tls.filter(|_| may_be_unchecked) else {
-            return loss;
-        };
-        if tls.lacks_client_certificate() {
-            return ConnectionLoss::new(
-                Outcome::TlsClientCertificateRequired,
-                CLIENT_CERT_MISSING_MESSAGE,
-            );
-        }
-        match tls.describe_suspected_rejection() {
-            Some(suspected) if without_a_word => {
-                ConnectionLoss::new(Outcome::TlsClientCertificateRejected, suspected)
-            }
-            _ => loss,
         }
     }
 

@@ -75,7 +75,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// purpose, and their time is that at which their last bytes reached this host.
     #[inline]
     pub(super) fn answer_time(&mut self, now: Time) -> Time {
-        let Some(sleep) = &mut self.tick_sleep else {
+        let Some(sleep) = self.call_source.tick_sleep_mut() else {
             return now;
         };
         let answers = self.client.events.iter().filter_map(Event::ended_call);

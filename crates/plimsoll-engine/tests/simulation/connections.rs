@@ -492,25 +492,3 @@ fn call_without_connection_waits_for_one() {
     assert!(record.waited_for_connection >= 10, "{record:?}");
     assert_eq!(record.waited_for_stream, 0);
 }
-
-/// A server that closes each connection after one answer is slower than the load. Calls that still wait when the load
-/// ends get a connection, too.
-#[test]
-fn waiting_calls_get_connections_after_load_end() {
-    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 400.0, 1);
-    load.deadline = Some(Duration::from_secs(60));
-    load.drain = Some(Duration::from_secs(60));
-    let server = ClosingServer {
-        how: ConnectionEnd::AfterFirstAnswer,
-        opened: 0,
-    };
-    let distant = NetworkConditions {
-        latency_us: 1_000..=1_000,
-        ..NetworkConditions::faultless(1)
-    };
-    let record = simulate(load, distant, server);
-    assert_all_counted(&record);
-    assert_eq!((record.ok_calls(), record.errors()), (800, 0));
-    let waited_ms = micros(&record.lag, 0.99) / 1e3;
-    assert!(waited_ms > 100.0, "calls did not wait: {waited_ms} ms");
-}

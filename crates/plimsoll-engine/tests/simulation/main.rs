@@ -32,9 +32,11 @@ mod connections;
 mod instrument;
 mod ledger;
 mod limits;
+mod load_end;
 mod protocol;
 mod retries;
 mod servers;
+mod ticks;
 mod turns;
 mod users;
 

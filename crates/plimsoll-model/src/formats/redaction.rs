@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn keys_in_pem_form_are_masked() {
-        let base64 = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49";
+        let base64 = "MC4CAQAwBQYDK2VwBCIEIDbKUwKAwQn5";
         let stars = "*".repeat(base64.len());
         for (open, break_, close) in [
             (
@@ -388,7 +388,7 @@ mod tests {
                 " ",
                 "-----END EC PRIVATE KEY-----",
             ),
-            ("-----BEGIN RSA PRIVATE KEY-----", "\\n", ""),
+            ("-----BEGIN RSA PRIVATE KEY-----", "\r\n", ""),
         ] {
             let block = |text: &str, short: &str| {
                 format!("key {open}{break_}{text}{break_}{short}{break_}{close}: no such file")
@@ -403,10 +403,10 @@ mod tests {
 
     #[test]
     fn secrets_in_malformed_headers_are_masked() {
-        let plan = "[call.http.headers]\nauthorization = Bearer X1\ncookie = [\"X2\", 3]\nx-key = { vaule = \"X3\" }\n\
-                    autorization = \"Bearer X4\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
-        let shown = "[call.http.headers]\nauthorization = *********\ncookie = *********\nx-key = { vaule = \"**\" }\n\
-                     autorization = \"*********\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
+        let plan = "[call.http.headers]\nauthorization = Bearer X1\ncookie = [\"X2\", 3]\nx-key = { text = \"X3\" }\n\
+                    proxy-login = \"Bearer X4\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
+        let shown = "[call.http.headers]\nauthorization = *********\ncookie = *********\nx-key = { text = \"**\" }\n\
+                     proxy-login = \"*********\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
         assert_eq!(mask_plan(plan), shown);
     }
 

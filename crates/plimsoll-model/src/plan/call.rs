@@ -103,7 +103,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Returns [`Call::other_targets`] mutably, so that its them addresses and its proxy can be filled in.
+    /// Returns [`Call::other_targets`] mutably, so that their addresses and proxies can be filled in.
     fn other_targets_mut(&mut self) -> Vec<&mut Target> {
         Vec::new()
     }

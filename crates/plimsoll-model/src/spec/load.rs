@@ -47,13 +47,7 @@ impl Problems {
         let resolve_interval = typed_or(load.resolve_interval, defaults.resolve_interval);
         let precision = self.resolve_rate_precision(load);
         let tick = self.resolve_tick(spec);
-        // Calls that wait for a tick need no timer that is accurate to a microsecond.
-        let default_spin = if tick.is_zero() {
-            defaults.spin
-        } else {
-            Duration::ZERO
-        };
-        let spin = typed_or(load.spin, default_spin);
+        let spin = typed_or(load.spin, default_spin(tick));
         let read_buffer = load
             .read_buffer
             .map_or(defaults.read_buffer as u64, |size| size.0);
@@ -375,5 +369,15 @@ impl Problems {
             }
         }
         addresses
+    }
+}
+
+/// Returns the busy wait of a load without one in its plan: calls that wait for a tick need no timer that is accurate to
+/// a microsecond.
+fn default_spin(tick: Duration) -> Duration {
+    if tick.is_zero() {
+        LoadPlan::default().spin
+    } else {
+        Duration::ZERO
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_row_values_are_located_but_not_shown() {
+    fn invalid_row_values_stay_hidden() {
         let rows = Rows::parse("users.csv", "name,password\na,b\nc,CANARY x\n").unwrap();
         let scope = FieldScope {
             rows: Some(&rows),

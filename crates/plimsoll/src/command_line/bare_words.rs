@@ -103,7 +103,7 @@ fn find_entry(name: &str) -> Option<&'static CommandEntry> {
 /// `None` if the words hold no query, or need no change.
 fn move_query_forward(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String>> {
     let is_query = |word: &&str| entry.server_queries.iter().any(|query| query.name == *word);
-    let at = words.iter().position(|word| is_query(&word))?;
+    let at = words.iter().position(is_query)?;
     // Flags before the query may take it as their value.
     if at > 1 || words[..at].iter().any(|word| word.starts_with('-')) {
         return None;
@@ -115,7 +115,7 @@ fn move_query_forward(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String
     let schemes = entry.schemes();
     for word in &mut moved[1..] {
         let port = word.rsplit_once(':').map(|(_, port)| port);
-        if word.contains("://") || !port.is_some_and(|port| port.parse::<u16>().is_ok()) {
+        if word.contains("://") || port.is_none_or(|port| port.parse::<u16>().is_err()) {
             continue;
         }
         let secured = schemes

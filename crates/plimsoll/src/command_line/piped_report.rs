@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_of_files_show_the_run_they_name() {
+    fn file_reports_show_named_run() {
         let words = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("results.bin").display().to_string();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn scheme_is_not_questioned_once_tls_is_established() {
+    fn established_tls_settles_the_scheme() {
         for outcome in [
             Outcome::ConnectTimeout,
             Outcome::Reset,

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_of_one_run_names_its_directory() {
+    fn json_report_names_its_directory() {
         let dir = tempfile::tempdir().expect("a folder");
         let run = dir.path().join("run");
         std::fs::create_dir(&run).expect("a folder");

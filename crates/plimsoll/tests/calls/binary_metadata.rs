@@ -118,7 +118,7 @@ fn taken_binary_metadata_is_sent_on() {
 }
 
 #[test]
-fn text_as_binary_metadata_fails_its_step() {
+fn invalid_binary_metadata_fails_step() {
     let (port, received) = serve_tokens("not base64!");
     let place = Place::new();
     write_plan(&place, port, "\"/message\"");

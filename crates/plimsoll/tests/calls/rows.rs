@@ -115,7 +115,7 @@ fn each(rows: u64, times: u64) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn processes_and_shards_divide_rows_of_users() {
+fn processes_and_shards_divide_rows() {
     let servers = EchoServers::start();
     let all = "clients = 4\ncalls = 30";
     let random = servers.count_rows("one process", "random", all);
@@ -168,7 +168,7 @@ fn unfit_orders_of_rows_are_rejected() {
 
 /// The rows belong to the plan's own target, too.
 #[test]
-fn steps_to_own_bolt_target_use_rows() {
+fn bolt_steps_use_rows() {
     let servers = EchoServers::start();
     let plan = format!(
         r#"

@@ -177,7 +177,7 @@ fn bolt_header_entry_uses_latest_command_output() {
 }
 
 #[test]
-fn plan_commands_run_only_for_valid_plans() {
+fn only_valid_plans_run_commands() {
     let place = Place::new();
     let header = "[call.http.headers]\nx = { command = \"touch ran; echo 1\" }";
     let plan = |rest: &str| format!("target = \"http://127.0.0.1:1/\"\n{header}\n{rest}\n");

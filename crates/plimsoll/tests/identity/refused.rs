@@ -131,7 +131,7 @@ fn unsupported_server_certificates_are_explained() {
 }
 
 #[test]
-fn missing_client_certificate_is_named_over_every_version() {
+fn missing_client_certificate_is_named() {
     let place = Place::new();
     issue_certificate(&place, "server", EC, "", "");
     for version in ["-tls1_2", "-tls1_3"] {
@@ -160,7 +160,9 @@ fn missing_client_certificate_is_named_over_every_version() {
         let run = format!("run{version}");
         let call = ["http", &url, "--ca", "ca.crt", "--clients", "1"];
         let refused = place.run(&[&call[..], &["--calls", "1", "--out", &run]].concat());
-        let printed = stderr_of(&refused);
+        // Over TLS 1.3, the connection is open before the server refuses it, so the call fails, and the report says why.
+        let report = String::from_utf8_lossy(&refused.stdout);
+        let printed = stderr_of(&refused) + &report;
         assert_eq!(refused.status.code(), Some(1), "{version}: {printed}");
         assert!(
             printed.contains("TLS_CLIENT_CERTIFICATE_REQUIRED"),

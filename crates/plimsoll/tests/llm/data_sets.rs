@@ -16,7 +16,7 @@ fn answered_tokens(place: &Place, plan: &str, out: &str) -> Value {
 }
 
 #[test]
-fn saved_plan_of_data_set_runs_again() {
+fn saved_data_set_plan_runs_again() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "0s"]);
     fs::write(place.path("questions.jsonl"), QUESTIONS).unwrap();

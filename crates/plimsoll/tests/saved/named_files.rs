@@ -5,7 +5,7 @@ use std::fs;
 use super::support::{Place, stderr_of};
 
 #[test]
-fn saved_steps_refuse_changed_files_by_name() {
+fn saved_steps_refuse_changed_files() {
     let place = Place::new();
     let (http, echo, bolt) = (
         place.serve(&["http"]),

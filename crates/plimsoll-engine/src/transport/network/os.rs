@@ -20,8 +20,8 @@ use super::receive_timestamps::{self, ReceiveTimestamps};
 use super::resolver::Resolver;
 use super::tunnels::PendingTunnels;
 use super::{
-    ByteCounts, LookupScope, Network, ResolveResult, SocketReady, SocketToken, WakeTime, low_water,
-    tcp_info,
+    ByteCounts, LookupScope, Network, ResolveResult, SocketReady, SocketToken, WaitKind, WakeTime,
+    low_water, tcp_info,
 };
 use crate::clock::Clock;
 use crate::transport::address::{Address, LocalResourceError};
@@ -207,15 +207,6 @@ impl Network for OsNetwork {
         self.stamps.as_ref()?.last_receive_time
     }
 
-    fn sleep_until(&mut self, at: Time) {
-        let left = Duration::from_nanos(at.since(self.clock.now()));
-        let Ok(left) = Timespec::try_from(left) else {
-            return;
-        };
-        // A signal ends the sleep, and the wait that follows sleeps for the rest.
-        let _ = rustix::thread::nanosleep(&left);
-    }
-
     fn set_low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
         // An error is harmless: it only causes more wake-ups.
         let _ = low_water::set_low_water_mark(socket, bytes);
@@ -253,9 +244,20 @@ impl Network for OsNetwork {
         };
         let now = self.clock.now();
         let left = wake.at.since(now);
-        if !wake.precise {
-            self.poll(Some(Duration::from_nanos(left)), ready)?;
-            return Ok(());
+        match wake.kind {
+            WaitKind::Precise => {}
+            WaitKind::Rough => {
+                self.poll(Some(Duration::from_nanos(left)), ready)?;
+                return Ok(());
+            }
+            WaitKind::Asleep => {
+                // A signal ends the sleep: the loop then sleeps again for the rest.
+                if let Ok(left) = Timespec::try_from(Duration::from_nanos(left)) {
+                    let _ = rustix::thread::nanosleep(&left);
+                }
+                self.poll(Some(Duration::ZERO), ready)?;
+                return Ok(());
+            }
         }
         let window = self.window.busy_wait_ns(left);
         if left > window {
@@ -363,7 +365,13 @@ mod tests {
         let mut ready = Vec::new();
         let at = clock.now() + Duration::from_millis(3);
         network
-            .wait(Some(WakeTime { at, precise: true }), &mut ready)
+            .wait(
+                Some(WakeTime {
+                    at,
+                    kind: WaitKind::Precise,
+                }),
+                &mut ready,
+            )
             .unwrap();
         assert!(clock.now() >= at);
 
@@ -386,7 +394,13 @@ mod tests {
             let at = clock.now() + Duration::from_secs(60);
             network.resolve(0, SocketToken(7), LookupScope::Own);
             network
-                .wait(Some(WakeTime { at, precise: true }), &mut Vec::new())
+                .wait(
+                    Some(WakeTime {
+                        at,
+                        kind: WaitKind::Precise,
+                    }),
+                    &mut Vec::new(),
+                )
                 .unwrap();
             assert!(clock.now() < at, "{host}");
             assert_eq!(

@@ -21,7 +21,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::transport::address::Address;
 
 use super::{
-    LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WakeTime,
+    LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WaitKind,
+    WakeTime,
 };
 
 mod conditions;
@@ -481,10 +482,6 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         self.arrived
     }
 
-    fn sleep_until(&mut self, at: Time) {
-        self.now = self.now.max(at);
-    }
-
     fn set_low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
@@ -543,6 +540,9 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
             return Ok(());
         }
         let until = wake.map_or(Time::NEVER, |wake| wake.at);
+        if wake.is_some_and(|wake| wake.kind == WaitKind::Asleep) {
+            self.now = self.now.max(until);
+        }
         while let Some(Reverse((at, ..))) = self.event_queue.peek() {
             if *at > until.max(self.now) || (!ready.is_empty() && *at > self.now) {
                 break;

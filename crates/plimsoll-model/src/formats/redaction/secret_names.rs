@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_field_names_are_recognised_by_words() {
+    fn secret_names_are_recognised_by_words() {
         for name in [
             "Authorization",
             "x-api-key",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_field_values_are_recognised_by_form() {
+    fn secret_values_are_recognised_by_form() {
         for value in [
             "Bearer x",
             "basic bWU6cHc=",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_parameter_names_are_recognised_when_encoded() {
+    fn encoded_secret_parameter_names_are_recognised() {
         for name in [
             "api_key",
             "api%5Fkey",

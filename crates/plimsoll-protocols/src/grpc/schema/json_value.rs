@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_key_error_names_key_and_place() {
+    fn repeated_key_error_names_place() {
         for (text, expected) in [
             (
                 r#"{"a": 1, "a": 2}"#,

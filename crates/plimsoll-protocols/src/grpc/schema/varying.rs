@@ -1,5 +1,4 @@
-//! Messages with varying fields: converts JSON with templates to patched messages, which render each call's
-//! values into the encoded message.
+//! Messages with varying fields: JSON with templates becomes patched messages, which encode each call's values.
 //!
 //! prost-reflect encodes constant fields one by one. Only elements that contain a template are encoded here, in the
 //! order of field numbers, as prost-reflect does.

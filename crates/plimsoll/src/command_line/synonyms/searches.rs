@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_of_addresses_write_a_plan_first() {
+    fn address_searches_write_a_plan() {
         for (line, ours) in [
             (
                 "find http://a.test/ --slo 'p95<80ms' --max-rate 900",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn ladders_of_rates_are_steps_of_a_load() {
+    fn rate_ladders_are_load_steps() {
         for (line, ours) in [
             (
                 "ladder http://a.test/ --rates 5,10 --duration 2s -H 'x-a: b'",

@@ -9,7 +9,7 @@ const LIMITS_CLIENTS: &str = "it limits what clients of `plimsoll mcp` may do";
 
 /// The variables of flags that run code, write files of any name, or limit what others may do, each with a reason to
 /// show.
-const FORBIDDEN_VARIABLES: [(&str, &str); 26] = [
+const FORBIDDEN_VARIABLES: [(&str, &str); 27] = [
     ("PLIMSOLL_APPLY", RUNS_COMMAND),
     ("PLIMSOLL_BUILD", RUNS_COMMAND),
     ("PLIMSOLL_HEADER_FROM_COMMAND", RUNS_COMMAND),
@@ -21,6 +21,7 @@ const FORBIDDEN_VARIABLES: [(&str, &str); 26] = [
     ("PLIMSOLL_CODEC", LOADS_CODE),
     ("PLIMSOLL_COMMENT", WRITES_FILE),
     ("PLIMSOLL_ENVELOPE", WRITES_FILE),
+    ("PLIMSOLL_EXPORT", WRITES_FILE),
     ("PLIMSOLL_FORCE", "it overwrites files"),
     ("PLIMSOLL_HTML", WRITES_FILE),
     ("PLIMSOLL_JUNIT", WRITES_FILE),
