@@ -108,8 +108,10 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             client_numbers: by_client.then(|| ClientNumbers::from_share(&share)),
         };
         let mut worker = EventLoop::with_client(users, share, network, links, READ_BUFFER_BYTES);
-        if let CallSource::Closed(closed) = &mut worker.call_source {
-            closed.ready_clients = clients;
+        match &mut worker.call_source {
+            CallSource::Closed(closed) => closed.ready_clients = clients,
+            // Users act on each answer, so answers are read on arrival even if users begin together at ticks.
+            CallSource::Open(open) => open.tick_sleep = None,
         }
         worker
     }
