@@ -380,6 +380,7 @@ where
             && self.to_connect.is_empty()
             && self.unfinished.is_empty()
             && self.client.connecting_calls() == 0
+            && self.client.calls_in_flight() <= u64::from(self.open_connections)
             && self.call_source.backlog_length() == 0
     }
 

@@ -4,8 +4,8 @@
 //! together; if answers are also read together, at the next tick, a tick costs one wake-up instead of one for the calls
 //! and one for each answer. An answer's time is then the kernel's receive time, not that of the read.
 //!
-//! The loop sleeps only while nothing waits for its reads: each read found exactly one whole answer, no call waits for
-//! a connection, and no connection is being established.
+//! The loop sleeps only while nothing waits for it: each read found exactly one whole answer in one piece, everything
+//! was sent, connections carry one call each, no call waits for a connection, and none is being established.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use plimsoll_model::Time;
 
 use crate::pauses::MAX_POLL_GAP_NS;
 
-/// Time for which answers are read on arrival after a read that did not find exactly one whole answer.
+/// Time for which answers are read on arrival after something may have waited for the loop.
 const PROMPT_PERIOD: Duration = Duration::from_millis(100);
 
 /// Minimum sleep in nanoseconds; for a shorter one, the loop waits for its sockets as usual.
@@ -27,13 +27,17 @@ pub(crate) struct TickSleep {
 }
 
 impl TickSleep {
-    /// Records that a read at `now` found `answers` whole answers. Part of an answer may be a peer that waits for the
-    /// rest to be read, and of several answers only the last has a receive time of its own.
+    /// Records a read or a write at `now` after which a peer may wait for the loop, or whose answers have no receive
+    /// times of their own.
     #[inline]
-    pub(crate) fn record_read(&mut self, answers: usize, now: Time) {
-        if answers != 1 {
-            self.prompt_until = now + PROMPT_PERIOD;
-        }
+    pub(crate) fn postpone(&mut self, now: Time) {
+        self.prompt_until = self.prompt_until.max(now + PROMPT_PERIOD);
+    }
+
+    /// Records that the receive times of answers are unknown.
+    #[cold]
+    pub(crate) fn disable(&mut self) {
+        self.prompt_until = Time::NEVER;
     }
 
     /// Returns whether the loop may sleep from `now` to `at`, if nothing else waits for its reads.

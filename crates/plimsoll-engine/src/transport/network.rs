@@ -41,6 +41,16 @@ pub struct WakeTime {
     pub kind: WaitKind,
 }
 
+/// When bytes reached this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveTime {
+    /// The earliest time at which they can have arrived.
+    pub earliest: Time,
+    /// How long they had been here when they were read, in nanoseconds: they arrived no later than that before any
+    /// time that the clock shows after the read.
+    pub age_ns: u64,
+}
+
 /// How the network waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
@@ -119,7 +129,7 @@ pub trait Network {
     }
 
     /// Returns when the last bytes of the previous [`Network::read`] reached this host; `None` if unknown.
-    fn last_receive_time(&self) -> Option<Time> {
+    fn last_receive_time(&self) -> Option<ReceiveTime> {
         None
     }
 

@@ -27,7 +27,9 @@ impl<D: Driver, S> DriverConnection<D, S> {
         .contains(&loss.outcome);
         let may_be_unchecked = match self.state {
             ConnectionState::Greeting => true,
-            ConnectionState::Handshaking | ConnectionState::Open => without_a_word,
+            ConnectionState::Handshaking => without_a_word,
+            // A server may close connections on which it has nothing to refuse.
+            ConnectionState::Open => without_a_word && self.data.in_flight > 0,
             _ => false,
         };
         let Some(tls) = tls.filter(|_| may_be_unchecked) else {

@@ -78,10 +78,24 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(sleep) = self.call_source.tick_sleep_mut() else {
             return now;
         };
-        let answers = self.client.events.iter().filter_map(Event::ended_call);
-        sleep.record_read(answers.count(), now);
-        let stamp = self.network.last_receive_time();
-        stamp.map_or(now, |stamp| stamp.min(now))
+        let events = &self.client.events;
+        let answers = events.iter().filter_map(Event::ended_call).count();
+        let is_part = |event: &&Event| matches!(event, Event::Message(_) | Event::Token { .. });
+        // Part of an answer may come from a peer that waits for the rest to be read, and of several only the last has a
+        // receive time of its own.
+        if answers != 1 || events.iter().filter(is_part).count() > 1 {
+            sleep.postpone(now);
+        }
+        match self.network.last_receive_time() {
+            Some(received) => Time(now.0.saturating_sub(received.age_ns)).max(self.last_poll),
+            None => {
+                // The last read of a connection that the server closes finds no bytes.
+                if answers > 0 {
+                    sleep.disable();
+                }
+                now
+            }
+        }
     }
 
     /// Determines the earliest time at which the answers of `events` can have reached this host.
@@ -92,7 +106,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let is_one = ends.next().is_some() && ends.next().is_none();
         let stamp = self.network.last_receive_time().filter(|_| is_one);
         self.client.answers_arrived =
-            stamp.map_or(self.last_poll, |stamp| stamp.max(self.last_poll));
+            stamp.map_or(self.last_poll, |stamp| stamp.earliest.max(self.last_poll));
     }
 
     /// Records a lower bound of the response time, as if the call had been sent when due and its answer read on

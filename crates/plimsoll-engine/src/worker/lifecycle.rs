@@ -299,6 +299,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if connection.take_resumed_flag() {
             self.unfinished.push(connection.token(index));
         }
+        if !connection.out.is_empty()
+            && let Some(sleep) = self.call_source.tick_sleep_mut()
+        {
+            sleep.postpone(now);
+        }
         let most_spare = match connection.out.capacity() {
             0..=LARGE_OUTBOX_BYTES => MAX_SPARE_OUTBOXES,
             _ => MAX_LARGE_SPARE_OUTBOXES,

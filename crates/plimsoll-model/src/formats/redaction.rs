@@ -136,9 +136,11 @@ pub fn fill_variables(
 /// Finds the secret parameters of a single URL, which follow its first `?`.
 fn find_secret_parameters_in_url(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let query = url.find('?').unwrap_or(url.len());
-    let mut all = find_secret_parameters_in_text(url);
-    all.retain(|(name, _)| name.start > query);
-    all
+    let shift = |range: Range<usize>| range.start + query..range.end + query;
+    find_secret_parameters_in_text(&url[query..])
+        .into_iter()
+        .map(|(name, value)| (shift(name), shift(value)))
+        .collect()
 }
 
 /// Returns a URL without its fragment (RFC 3986 §3.5). A path is returned unchanged, because it can have no fragment.
@@ -256,7 +258,7 @@ fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>
             continue;
         }
         let value = name.end + 1;
-        let ends = |b: &u8| is_url_end(*b) || b"&#".contains(b);
+        let ends = |b: &u8| is_url_end(*b) || b"&#?".contains(b);
         let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
         let value = value..value + length;
         // A template field is replaced by a value of each call, so it is not a literal secret.
@@ -408,6 +410,14 @@ mod tests {
         let shown = "[call.http.headers]\nauthorization = *********\ncookie = *********\nx-key = { text = \"**\" }\n\
                      proxy-login = \"*********\"\ntoken = { env = \"TOKEN\" }\naccept = 5\n";
         assert_eq!(mask_plan(plan), shown);
+    }
+
+    #[test]
+    fn secrets_after_path_parameters_are_replaced() {
+        assert_eq!(
+            replace_secrets_with_variables("http://h/shop;session=1?api_key=HUSH"),
+            "http://h/shop;session=1?api_key=$PLIMSOLL_QUERY_API_KEY"
+        );
     }
 
     #[test]

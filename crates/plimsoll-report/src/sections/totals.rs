@@ -233,7 +233,7 @@ fn describe_connections(run: &Run) -> Option<CountFact> {
     if besides > 0 {
         let _ = write!(text, "; {} more in the warm-up", count(besides));
     }
-    let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
+    let lost: u64 = counted.iter().map(|s| s.connections_lost).sum();
     if lost > 0 {
         let _ = write!(text, ", {} lost while open", count(lost));
         return Some(CountFact::new_problem("connections", text));

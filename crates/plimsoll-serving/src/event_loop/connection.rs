@@ -116,7 +116,8 @@ impl<S: LoopService> LoopConnection<S> {
             let bytes = &mut read[..got];
             let served = &mut self.state;
             if network.has_receive_times() {
-                let last = network.last_receive_time().unwrap_or_else(|| network.now());
+                let received = network.last_receive_time();
+                let last = received.map_or_else(|| network.now(), |received| received.earliest);
                 let earliest = empty_at.min(last);
                 service.on_arrival(served, ArrivalTimes { last, earliest });
             }

@@ -113,16 +113,15 @@ fn move_query_forward(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String
     moved.insert(0, query);
     let is_secured = words.iter().any(|word| TLS_FLAGS.contains(word));
     let schemes = entry.schemes();
-    for word in &mut moved[1..] {
+    if let Some(word) = moved.get_mut(1) {
         let port = word.rsplit_once(':').map(|(_, port)| port);
-        if word.contains("://") || port.is_none_or(|port| port.parse::<u16>().is_err()) {
-            continue;
+        let has_port = port.is_some_and(|port| port.parse::<u16>().is_ok());
+        if has_port && !word.contains("://") && !word.starts_with('-') {
+            let secured = schemes
+                .secured
+                .filter(|_| is_secured || word.ends_with(":443"));
+            *word = format!("{}://{word}", secured.unwrap_or(schemes.plain));
         }
-        let secured = schemes
-            .secured
-            .filter(|_| is_secured || word.ends_with(":443"));
-        *word = format!("{}://{word}", secured.unwrap_or(schemes.plain));
-        break;
     }
     let is_changed = moved.iter().zip(words).any(|(moved, typed)| moved != typed);
     is_changed.then_some(moved)
@@ -172,6 +171,7 @@ mod tests {
                 Some("grpc list grpcs://a.test:1 --ca ca.crt"),
             ),
             ("grpc list grpc://a.test:1", None),
+            ("grpc list grpc://a.test:1 --authority b.test:443", None),
             ("grpc a.test:1 -m list", None),
             ("check", None),
         ] {

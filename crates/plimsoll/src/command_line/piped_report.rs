@@ -42,10 +42,9 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     else {
         return Ok(None);
     };
+    let flags = join_values(flags);
     let mut stdin = io::stdin();
-    let has_file = flags
-        .iter()
-        .any(|word| !word.to_string_lossy().starts_with('-'));
+    let has_file = flags.iter().any(|word| !word.starts_with('-'));
     if !stdin.is_terminal() && !has_file {
         let mut text = Vec::new();
         let count = stdin.read_to_end(&mut text).unwrap_or(0);
@@ -61,8 +60,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         let is_terminal = io::stdout().is_terminal();
         ours.push(if is_terminal { PLOT_FILE } else { "-" }.into());
     }
-    let flags = flags.iter().map(|word| word.to_string_lossy());
-    for flag in flags {
+    for flag in &flags {
         match flag.trim_start_matches('-') {
             "type=json" => ours.push("--json".into()),
             "type=text" => {}
@@ -88,6 +86,36 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     }
     Ok(Some(ours))
 }
+
+/// Returns the words with each flag's value behind an `=`, as in `-type=json` for `-type json`.
+fn join_values(words: &[OsString]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    let mut awaits_value = false;
+    for word in words.iter().map(|word| word.to_string_lossy()) {
+        match joined.last_mut() {
+            Some(flag) if awaits_value => {
+                *flag = format!("{flag}={word}");
+                awaits_value = false;
+            }
+            _ => {
+                awaits_value = VALUE_FLAGS.contains(&word.trim_start_matches('-'));
+                joined.push(word.into_owned());
+            }
+        }
+    }
+    joined
+}
+
+/// Flags of vegeta's report, plot and encode with a value.
+const VALUE_FLAGS: [&str; 7] = [
+    "buckets",
+    "every",
+    "output",
+    "threshold",
+    "title",
+    "to",
+    "type",
+];
 
 /// Maximum size of a file that is searched for the name of a run.
 const MAX_RESULT_BYTES: u64 = 16 << 20;

@@ -76,7 +76,10 @@ fn hide_field_value(field: &str) -> Option<String> {
     let scheme = value
         .split_once(' ')
         .filter(|(scheme, _)| AUTHORIZATION_SCHEMES.contains(scheme));
-    if let Some((scheme, _)) = scheme {
+    let is_plain = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if let Some((scheme, _)) = scheme.filter(|_| is_plain) {
         return Some(format!("\"{name}: {scheme} ${{TOKEN:?}}\""));
     }
     let as_variable = |c: char| {

@@ -99,10 +99,12 @@ impl LoadRequirements {
 
 /// Returns the error for a load of `plan` that did not start, with help.
 pub(crate) fn start_failure(mut error: EngineError, plan: &Plan) -> Failure {
-    // Behind a proxy, only the proxy itself can refuse a connection: what it says of the target is another failure.
+    // Behind a proxy, only the proxy itself can refuse a connection, but a SOCKS5 proxy reports in the same way that the
+    // target refused; its message begins with the proxy's words.
     if let EngineError::NoConnection { failure, .. } = &mut error
         && plan.target.proxy.is_some()
         && failure.outcome == Outcome::ConnectRefused
+        && !failure.detail.contains("the proxy: ")
     {
         failure.is_at_proxy = true;
         failure.detail.insert_str(0, "the proxy (load.proxy): ");

@@ -20,8 +20,8 @@ use super::receive_timestamps::{self, ReceiveTimestamps};
 use super::resolver::Resolver;
 use super::tunnels::PendingTunnels;
 use super::{
-    ByteCounts, LookupScope, Network, ResolveResult, SocketReady, SocketToken, WaitKind, WakeTime,
-    low_water, tcp_info,
+    ByteCounts, LookupScope, Network, ReceiveTime, ResolveResult, SocketReady, SocketToken,
+    WaitKind, WakeTime, low_water, tcp_info,
 };
 use crate::clock::Clock;
 use crate::transport::address::{Address, LocalResourceError};
@@ -203,7 +203,7 @@ impl Network for OsNetwork {
     }
 
     #[inline]
-    fn last_receive_time(&self) -> Option<Time> {
+    fn last_receive_time(&self) -> Option<ReceiveTime> {
         self.stamps.as_ref()?.last_receive_time
     }
 

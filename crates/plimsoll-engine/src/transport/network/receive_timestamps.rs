@@ -12,12 +12,13 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use plimsoll_model::Time;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::ReceiveTime;
 use crate::clock::Clock;
 
 /// A reader that obtains bytes together with their receive timestamps.
 pub(super) struct ReceiveTimestamps {
     /// The time at which the last bytes of the last read reached this host; `None` if the kernel provided no timestamp.
-    pub(super) last_receive_time: Option<Time>,
+    pub(super) last_receive_time: Option<ReceiveTime>,
     /// Buffer for the control message with the timestamp.
     control: Vec<u8>,
 }
@@ -57,15 +58,18 @@ impl ReceiveTimestamps {
             ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
             _ => None,
         });
-        // Timestamps are wall-clock times, which may be adjusted, so only their age is used. If a thread is preempted
-        // between the two clock reads, the age is overestimated, but it is never underestimated.
+        // Timestamps are wall-clock times, which may be adjusted, so only their age is used. If the thread is preempted
+        // between the two clock readings, `now` is too early for that age, but it is never too late.
         let now = clock.now();
         let wall = clock_gettime(ClockId::Realtime);
         self.last_receive_time = stamp.and_then(|stamp| {
             let ago_ns =
                 (wall.tv_sec - stamp.tv_sec()) * 1_000_000_000 + (wall.tv_nsec - stamp.tv_nsec());
             let ago_ns = u64::try_from(ago_ns).ok()?;
-            Some(Time(now.0.checked_sub(ago_ns)?))
+            Some(ReceiveTime {
+                earliest: Time(now.0.checked_sub(ago_ns)?),
+                age_ns: ago_ns,
+            })
         });
         Ok(message.bytes)
     }
@@ -96,8 +100,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             assert_eq!(stamps.read(&near, &mut buffer, clock).unwrap(), 6);
             if let Some(arrived) = stamps.last_receive_time {
-                assert!(arrived <= clock.now());
-                if (before..=after).contains(&arrived) {
+                assert!(Time(clock.now().0 - arrived.age_ns) >= before);
+                if (before..=after).contains(&arrived.earliest) {
                     break;
                 }
             }

@@ -21,8 +21,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::transport::address::Address;
 
 use super::{
-    LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WaitKind,
-    WakeTime,
+    LookupScope, Network, ReceiveTime, ResolveResult, ResolvedAddresses, SocketReady, SocketToken,
+    WaitKind, WakeTime,
 };
 
 mod conditions;
@@ -478,8 +478,10 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         true
     }
 
-    fn last_receive_time(&self) -> Option<Time> {
-        self.arrived
+    fn last_receive_time(&self) -> Option<ReceiveTime> {
+        let earliest = self.arrived?;
+        let age_ns = self.now.since(earliest);
+        Some(ReceiveTime { earliest, age_ns })
     }
 
     fn set_low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {

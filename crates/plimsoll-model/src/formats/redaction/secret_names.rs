@@ -108,6 +108,9 @@ pub fn is_secret_parameter_name(name: &str) -> bool {
         || each.any(|word| SECRET_PARAMETER_WORDS.contains(&word))
 }
 
+/// Minimum length of the secret behind the name of an authentication scheme, in bytes: `Basic plan` holds none.
+const MIN_CREDENTIAL_BYTES: usize = 8;
+
 /// Returns whether a value is the name of an authentication scheme, followed by a secret. A template field is replaced
 /// by a value of each call, so it is not a literal secret.
 fn has_credentials(value: &str) -> bool {
@@ -116,7 +119,9 @@ fn has_credentials(value: &str) -> bool {
     };
     let rest = rest.trim_start();
     let is_field = rest.starts_with("{{") && !rest.starts_with("{{{{");
-    !is_field
+    let is_secret = rest.len() >= MIN_CREDENTIAL_BYTES && !rest.contains(' ');
+    is_secret
+        && !is_field
         && SECRET_SCHEMES
             .iter()
             .any(|known| scheme.eq_ignore_ascii_case(known))

@@ -85,6 +85,19 @@ impl<'de> FromAnyJson<'de> for NumericAnswer {
 #[derive(Default)]
 struct InputResult(bool);
 
+/// Parts of the keys behind which servers have an input's vector or score: `embedding`, `relevance_score`, `probs`,
+/// and `data` or `values` in pooled and nested answers.
+const VALUE_KEYS: [&str; 8] = [
+    "data",
+    "embedding",
+    "logit",
+    "prob",
+    "score",
+    "similarity",
+    "values",
+    "vector",
+];
+
 impl<'de> FromAnyJson<'de> for InputResult {
     fn on_text(&mut self, text: Cow<'de, str>) {
         self.0 = is_encoded_vector(&text);
@@ -104,10 +117,7 @@ impl<'de> FromAnyJson<'de> for InputResult {
     fn on_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             let has = |part: &&str| key.contains(part);
-            if ["embedding", "vector", "score", "similarity", "logit"]
-                .iter()
-                .any(has)
-            {
+            if VALUE_KEYS.iter().any(has) {
                 self.0 |= read_value::<NumericValue, _>(&mut object)?.0;
             } else {
                 skip_value(&mut object)?;
