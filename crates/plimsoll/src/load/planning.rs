@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use plimsoll_engine::host::cgroup::Cgroup;
@@ -278,12 +278,16 @@ impl ResolveContext for SystemContext<'_> {
                 STDIN_TEXT.get_or_init(|| input::read_stdin_to_string().map_err(|e| e.to_string()));
             return text.clone().map_err(io::Error::other);
         }
-        input::read_to_string(path)
+        if path.metadata().is_ok_and(|facts| facts.is_file()) {
+            return input::read_to_string(path);
+        }
+        let content = input::strip_byte_order_mark(read_once(path)?);
+        String::from_utf8(content).map_err(io::Error::other)
     }
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.check_file(path)?;
-        input::read(path)
+        read_once(path)
     }
 
     fn file_checksum(&self, path: &Path) -> Option<String> {
@@ -331,6 +335,43 @@ impl ResolveContext for SystemContext<'_> {
                 None => failure,
                 Some(help) => failure.with_help(&help),
             });
+        }
+    }
+}
+
+/// Reads a file. A pipe is read only once for each path and cached, because a plan may be resolved several times.
+///
+/// # Errors
+/// Returns the errors of [`input::read`].
+fn read_once(path: &Path) -> io::Result<Vec<u8>> {
+    static CACHED_PIPES: Mutex<Vec<(PathBuf, Vec<u8>)>> = Mutex::new(Vec::new());
+    if path.metadata().is_ok_and(|facts| facts.is_file()) {
+        return input::read(path);
+    }
+    let mut known = CACHED_PIPES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, content)) = known.iter().find(|(other, _)| other == path) {
+        return Ok(content.clone());
+    }
+    let content = input::read(path)?;
+    known.push((path.to_owned(), content.clone()));
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn pipes_are_read_once() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        writer.write_all(b"body").expect("room in the pipe");
+        drop(writer);
+        let path = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+        for _ in 0..2 {
+            assert_eq!(read_once(&path).expect("readable"), b"body");
         }
     }
 }
