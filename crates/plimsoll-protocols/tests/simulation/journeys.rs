@@ -460,31 +460,3 @@ calls = 200
         assert!(one < 1.2, "{name}: {one} ms");
     }
 }
-
-#[test]
-fn ticks_do_not_delay_steps() {
-    let text = r#"
-target = "http://h:1"
-[[steps]]
-name = "one"
-path = "/leave/1"
-[[steps]]
-name = "two"
-path = "/leave/2"
-[load]
-rate = "250/s"
-calls = 200
-tick = "4ms"
-"#;
-    let mut shop = Shop {
-        takes: Duration::from_millis(1),
-        ..Shop::default()
-    };
-    let record = run(&plan(text), 1, &mut shop);
-    assert_eq!((record.due, record.ok_calls()), (400, 400));
-    for name in ["one", "two"] {
-        let service = step(&record, name).service.histogram().unwrap();
-        let p99 = service.value_at_quantile(0.99) as f64 / 1e6;
-        assert!(p99 < 1.2, "{name}: {p99} ms, and the server takes 1 ms");
-    }
-}

@@ -108,7 +108,8 @@ pub fn is_secret_parameter_name(name: &str) -> bool {
         || each.any(|word| SECRET_PARAMETER_WORDS.contains(&word))
 }
 
-/// Minimum length of the secret behind the name of an authentication scheme, in bytes: `Basic plan` holds none.
+/// Minimum length of the secret behind the name of an authentication scheme, in bytes, but for
+/// `Bearer`: `Basic plan` holds none.
 const MIN_CREDENTIAL_BYTES: usize = 8;
 
 /// Returns whether a value is the name of an authentication scheme, followed by a secret. A template field is replaced
@@ -119,7 +120,8 @@ fn has_credentials(value: &str) -> bool {
     };
     let rest = rest.trim_start();
     let is_field = rest.starts_with("{{") && !rest.starts_with("{{{{");
-    let is_secret = rest.len() >= MIN_CREDENTIAL_BYTES && !rest.contains(' ');
+    let is_long = rest.len() >= MIN_CREDENTIAL_BYTES || scheme.eq_ignore_ascii_case("bearer");
+    let is_secret = is_long && !rest.contains(' ');
     is_secret
         && !is_field
         && SECRET_SCHEMES
