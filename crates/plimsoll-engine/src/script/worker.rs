@@ -110,7 +110,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let mut worker = EventLoop::with_client(users, share, network, links, READ_BUFFER_BYTES);
         match &mut worker.call_source {
             CallSource::Closed(closed) => closed.ready_clients = clients,
-            // Users act on each answer, so answers are read on arrival even if users begin together at ticks.
+            // Scripts act on each answer, so answers are read on arrival.
             CallSource::Open(open) => open.tick_sleep = None,
         }
         worker

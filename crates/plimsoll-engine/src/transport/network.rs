@@ -54,11 +54,12 @@ pub struct ReceiveTime {
 /// How the network waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
-    /// For sockets, with the precision of the operating system's timers.
+    /// The network waits for sockets, with the precision of the operating system's timers.
     Rough,
-    /// For sockets. A call is due at the end, so the wait must end within a microsecond, with a busy wait at the end.
+    /// The network waits for sockets. A call is due at the end, so the wait must end within a microsecond, with a busy
+    /// wait at the end.
     Precise,
-    /// Sleeps to the end and looks at the sockets only then.
+    /// The network sleeps to the end and looks at the sockets only then.
     Asleep,
 }
 

@@ -43,7 +43,7 @@ fn saved_data_set_plan_runs_again() {
     assert!(said.contains("questions.jsonl has changed"), "{said}");
 }
 
-/// In a plan a data set is a file of rows.
+/// A plan names a data set as its file of rows.
 #[test]
 fn plan_key_names_data_set() {
     let place = Place::new();

@@ -144,7 +144,7 @@ fn settings_must_be_first_frame() {
     ] {
         assert_eq!(End::new(ServerRole).error_of(&first), PROTOCOL);
         assert_eq!(End::new(ClientRole).error_of(&first), PROTOCOL);
-        // As MOSN's client sends it; SETTINGS are still awaited.
+        // MOSN's client acknowledges first. SETTINGS must follow all the same.
         let acknowledged = [frame(kind::SETTINGS, flags::ACK, 0, b""), first].concat();
         assert_eq!(End::new(ServerRole).error_of(&acknowledged), PROTOCOL);
     }

@@ -213,7 +213,7 @@ fn list_counterparts(command: &Command, words: &[&str]) -> Option<String> {
 }
 
 /// Replaces clap's suggestion in an error by `tip`, and leaves out the usage, which does not have the flags of the tip.
-/// Where clap names a value of another tool's flag, the flag is named.
+/// The message names the flag of another tool where clap names only its value.
 fn with_tip(mut error: Error, command: &Command, words: &[&str], tip: String) -> Error {
     if let Some(ContextValue::String(named)) = error.get(ContextKind::InvalidArg)
         && error.kind() == ErrorKind::UnknownArgument
