@@ -37,7 +37,7 @@ TARGET = ROOT / "target"
 
 # The crates whose tests cover a crate: unit tests, and those in the crate's folder tests.
 TESTS = {
-    "plimsoll-model": ["plimsoll-model unit", "plimsoll-model search", "plimsoll-model search_queue"],
+    "plimsoll-model": ["plimsoll-model unit", "plimsoll-model integration"],
     "plimsoll-engine": ["plimsoll-engine unit", "plimsoll-engine simulation", "plimsoll-protocols simulation",
                         "plimsoll-protocols session_simulation", "plimsoll-protocols hold_simulation"],
     "plimsoll-wire": ["plimsoll-wire unit", "plimsoll-protocols unit", "plimsoll-protocols grpc_driver",

@@ -12,7 +12,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example measures and prints")]
 
-#[path = "../tests/queue/mod.rs"]
+#[path = "../tests/integration/queue/mod.rs"]
 mod queue;
 
 use std::process::ExitCode;

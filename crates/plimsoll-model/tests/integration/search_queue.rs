@@ -4,8 +4,8 @@
 //! probability below one in a million ([`min_successes`]), for each row and for all together.
 //! `examples/search_study.rs` uses more seeds and requires 95 % of each row.
 
-mod path;
-mod queue;
+use crate::path;
+use crate::queue;
 
 use plimsoll_model::search::{Trial, TrialVerdict};
 use queue::{Row, score, search_for, seed};

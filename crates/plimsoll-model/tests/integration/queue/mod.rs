@@ -6,7 +6,7 @@
 //! of a very long load is within the limit. Where service times are exponential, so are response times, and the line
 //! is known analytically.
 //!
-//! Used by `tests/search_queue.rs` and `examples/search_study.rs`. Seeds are random and printed; `SEARCH_SEED=…`
+//! Used by `search_queue.rs` and `examples/search_study.rs`. Seeds are random and printed; `SEARCH_SEED=…`
 //! repeats them.
 //!
 //! This file is long because a simulated server and its analytic results belong together.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod path;
+use crate::path;
 
 use plimsoll_model::search::{
     LimitingFactor, SearchGoal, SearchResult, SearchStep, Trial, TrialPurpose, TrialVerdict,

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod traced;
+use crate::traced;
 
 use std::collections::BTreeSet;
 use std::fs;
