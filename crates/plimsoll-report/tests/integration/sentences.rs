@@ -7,7 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod records;
+use crate::records;
 
 use plimsoll_model::search::{
     BacklogGrowth, SearchGoal, SearchRecord, SearchResult, SearchStep, Trial, TrialPurpose,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod made;
+use crate::made;
 
 use plimsoll_model::Count;
 use plimsoll_model::runs::run::Run;

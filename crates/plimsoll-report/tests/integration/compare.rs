@@ -9,7 +9,7 @@
     reason = "tests; seeds are printed"
 )]
 
-mod runs;
+use crate::runs;
 
 use std::hash::{BuildHasher as _, RandomState};
 

@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod records;
-mod runs;
+use crate::records;
+use crate::runs;
 
 use std::fs;
 use std::path::Path;

@@ -9,7 +9,7 @@
     reason = "tests; seeds are printed"
 )]
 
-mod records;
+use crate::records;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Tables for notebooks, and Bencher's metrics.
 
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod runs;
+use crate::runs;
 
 use std::collections::HashMap;
 use std::path::Path;

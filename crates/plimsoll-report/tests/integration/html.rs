@@ -1,9 +1,8 @@
 //! The HTML report: complete, self-contained, and safe against any name in a plan.
 
-mod made;
-mod records;
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod runs;
+use crate::made;
+use crate::records;
+use crate::runs;
 
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod records;
-mod runs;
+use crate::records;
+use crate::runs;
 
 use std::path::PathBuf;
 

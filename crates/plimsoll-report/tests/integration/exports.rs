@@ -1,7 +1,7 @@
 //! Exports for other programs: HdrHistogram logs, JUnit XML, Markdown, Prometheus text.
 
-mod made;
-mod records;
+use crate::made;
+use crate::records;
 
 use std::path::Path;
 use std::process::Command;

@@ -5,9 +5,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod browser;
-mod records;
-mod runs;
+use crate::browser;
+use crate::records;
+use crate::runs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
