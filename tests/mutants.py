@@ -38,13 +38,11 @@ TARGET = ROOT / "target"
 # The crates whose tests cover a crate: unit tests, and those in the crate's folder tests.
 TESTS = {
     "plimsoll-model": ["plimsoll-model unit", "plimsoll-model integration"],
-    "plimsoll-engine": ["plimsoll-engine unit", "plimsoll-engine simulation", "plimsoll-protocols simulation",
-                        "plimsoll-protocols session_simulation", "plimsoll-protocols hold_simulation"],
+    "plimsoll-engine": ["plimsoll-engine unit", "plimsoll-engine simulation", "plimsoll-protocols simulation"],
     "plimsoll-wire": ["plimsoll-wire unit", "plimsoll-protocols unit", "plimsoll-protocols grpc_driver",
-                      "plimsoll-protocols session_simulation"],
+                      "plimsoll-protocols simulation"],
     "plimsoll-protocols": ["plimsoll-protocols unit", "plimsoll-protocols simulation",
-                           "plimsoll-protocols grpc_driver", "plimsoll-protocols session_simulation",
-                           "plimsoll-protocols bolt_vectors"],
+                           "plimsoll-protocols grpc_driver", "plimsoll-protocols integration"],
 }
 
 # The files on which every measurement relies: schedule, recorder, statistics, search; issuing; TLS; decoders.

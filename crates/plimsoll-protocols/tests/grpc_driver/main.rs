@@ -1,5 +1,7 @@
 //! Tests of the gRPC client driver with scripted bytes: what RFC 9113 forbids, what servers may do, all
 //! splits, and random servers.
+//!
+//! A binary of its own, because [`memory`] installs an allocator that counts.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -5,16 +5,17 @@
 //! is counted once, the client never violates the protocol, and nothing hangs. `SIMULATION_SEED=n` replays one seed.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
-#[path = "../alone/mod.rs"]
 mod alone;
 mod bolt;
 mod fetch;
 mod grpc;
+mod hold;
 mod honesty;
 mod http;
 mod journeys;
 mod loops;
 mod replay_times;
+mod session;
 mod shards;
 mod sockets;
 mod streams;

@@ -28,9 +28,9 @@ use plimsoll_wire::websocket::{
     Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, derive_accept_key,
 };
 
-#[path = "../alone/mod.rs"]
-mod alone;
 mod stack;
+
+use crate::alone;
 
 use alone::*;
 use stack::*;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use crate::peer::{LONGEST, channel, count, listen, orders_client, plaintext, scores, serve};
+use super::peer::{LONGEST, channel, count, listen, orders_client, plaintext, scores, serve};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -2,7 +2,7 @@
 //! TLS, which are idle between messages.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
-mod alone;
+use crate::alone;
 
 use std::collections::BTreeMap;
 use std::io;

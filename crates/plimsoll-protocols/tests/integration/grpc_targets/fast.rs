@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::links::{mutual, tls};
-use crate::peer::{
+use super::links::{mutual, tls};
+use super::peer::{
     LONGEST, certificates, count, listen, plaintext, scores, secure, serve, serve_on,
 };
 

@@ -28,7 +28,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
-mod ports;
+use crate::ports;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

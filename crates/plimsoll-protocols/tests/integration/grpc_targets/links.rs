@@ -21,7 +21,7 @@ use rustls::{CipherSuite, NamedGroup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::peer::{
+use super::peer::{
     ClientSecurity, certificates, channel, count, listen, orders_client, plaintext, scores, secure,
     serve,
 };

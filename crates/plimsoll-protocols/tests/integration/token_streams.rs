@@ -2,7 +2,6 @@
 //! modelled on what the server of its name sends. For any split of the bytes, the same tokens, counts and end
 //! must be found.
 
-#[path = "token_streams/ends.rs"]
 mod ends;
 
 use std::fs;

@@ -1,11 +1,9 @@
 //! Tests of the plan sections of protocols: they are read, resolved and saved, and errors name their keys.
 
-#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
-mod built;
-#[path = "sections/replays.rs"]
 mod replays;
-#[path = "sections/traces.rs"]
 mod traces;
+
+use crate::built;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
