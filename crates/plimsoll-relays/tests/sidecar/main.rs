@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -15,6 +17,7 @@ mod http2_peer;
 mod keepalive;
 mod malformed;
 mod malformed_bolt;
+mod plugins;
 mod poison;
 mod ports;
 mod reload;

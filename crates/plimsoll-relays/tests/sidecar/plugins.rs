@@ -3,9 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
-mod built;
-mod support;
+use crate::built;
+use crate::support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
