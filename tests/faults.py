@@ -562,7 +562,7 @@ class Scenarios:
                 if traced.code != 0 and code == 0:
                     wrong.append("the other shard ended with 0")
             except subprocess.TimeoutExpired:
-                # The other shards notice a lost leader after two minutes, which tests/shards covers.
+                # The other shards notice a lost leader after two minutes, which tests/distributed/shards covers.
                 if traced.code == 0:
                     wrong.append("the other shard hangs")
             return traced, wrong

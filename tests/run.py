@@ -11,7 +11,10 @@ passes then, it is flaky: its first output is printed, and it does not fail the 
 failed twice, if more than MAX_FLAKY tests were flaky, or if a test was flaky in another of the last RUNS_REMEMBERED
 runs of the set, which are kept in ~/.local/state/plimsoll/flaky-tests.json ($XDG_STATE_HOME, if set).
 
-Compiling and installing overlap, and so do PARALLEL test binaries: most of their time is waiting. The fuzz targets
+A binary whose tests are all in modules runs in parts, one for each of its outermost modules, as if each were a binary
+of its own: `plimsoll load::http` is a part of `plimsoll load`.
+
+Compiling and installing overlap, and so do PARALLEL binaries or parts: most of their time is waiting. The fuzz targets
 compile beside the other tests of `peers`, at a low priority. CARGO and CARGO_FLAGS are those of the Makefile. The exit
 code is 0 if the set passed, 1 if it failed, 2 for a usage error.
 """
@@ -37,18 +40,18 @@ CARGO_FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
 # All tests come from one build, because for another choice of packages, targets or features cargo compiles nearly every
 # dependency once more.
 ALL_PACKAGES = ["--workspace", "--features", os.environ.get("TEST_FEATURES") or "plimsoll/parquet,plimsoll/tokenizers"]
-# Number of test binaries that run concurrently.
+# Number of test binaries, or parts of them, that run concurrently.
 PARALLEL = 3
 # Maximum number of flaky tests in a set; more indicate a broken machine or change.
 MAX_FLAKY = 5
-# The longest binaries start first, which shortens the whole set.
-LONGEST_BINARIES = ("plimsoll shards", "plimsoll-engine simulation", "plimsoll docs", "plimsoll-protocols simulation")
+# The longest binaries and parts start first, which shortens the whole set.
+LONGEST_BINARIES = ("plimsoll distributed::shards", "plimsoll-engine simulation", "plimsoll cli::docs")
 # Failed tests that run once more. A change that breaks more than this many is not flaky.
 MAX_RERUNS = 25
 # Number of runs, including the present one, in which no test may be flaky twice.
 RUNS_REMEMBERED = 5
-# A test binary or script that takes longer than this hangs. The longest binary takes 6 minutes on a busy machine, and
-# fuzz targets 17 with their compilation.
+# A script, or a part of a binary, that takes longer than this hangs. The longest part takes 6 minutes on a busy machine,
+# and fuzz targets 17 with their compilation.
 MAX_RUN_S = 1800
 # Default number of runs of `soak`.
 SOAK_TIMES = 50
@@ -58,17 +61,42 @@ BUSY_LOOPS_PER_CPU = 2
 
 @dataclasses.dataclass(frozen=True)
 class Binary:
-    """A compiled test binary."""
+    """A compiled test binary, or the part of one that consists of `tests`."""
 
     name: str
     folder: str
     path: str
     env: tuple = ()
+    # Full names of the part's tests; empty for the whole binary.
+    tests: tuple = ()
 
     def run(self, *arguments):
         """Runs the binary as cargo does, in its package's folder; returns (exit status, output)."""
         env = {**os.environ, **dict(self.env), "CARGO_MANIFEST_DIR": self.folder, "LD_LIBRARY_PATH": library_path()}
         return capture([self.path, *arguments], cwd=self.folder, env=env)
+
+    def run_tests(self, *arguments):
+        """Runs the part's tests; `arguments` may choose among them, as `--ignored` does."""
+        return self.run(*arguments, *(["--exact", *self.tests] if self.tests else []))
+
+    def list_tests(self):
+        """Returns the full names of the tests, including ignored ones."""
+        if self.tests:
+            return self.tests
+        _, output = self.run("--list", "--format", "terse")
+        return tuple(re.findall(r"^(.*): test$", output, re.MULTILINE))
+
+    def parts(self):
+        """Splits the binary by its outermost modules; one with tests outside of modules stays whole."""
+        tests = self.list_tests()
+        modules = sorted({test.split("::")[0] for test in tests})
+        if len(modules) < 2 or not all("::" in test for test in tests):
+            return [self]
+        parts = []
+        for module in modules:
+            of_module = tuple(test for test in tests if test.startswith(f"{module}::"))
+            parts.append(dataclasses.replace(self, name=f"{self.name}::{module}", tests=of_module))
+        return parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +234,7 @@ class Tests:
             sys.exit("tests/run.py: requirements of the tests are missing (see above); no test was run")
 
     def build(self, *arguments):
-        """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""
+        """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries, in parts."""
         command = [*CARGO, "test", *CARGO_FLAGS, "--no-run", "--message-format=json-render-diagnostics", *arguments]
         with self.timed(f"compiling {shlex.join(arguments)}"):
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -223,13 +251,15 @@ class Tests:
                 name = f"{package} {target['name'] if is_integration else 'unit tests'}"
                 binary = Binary(name, folder, message["executable"])
                 # The libraries' integration tests, which use much CPU, follow; unit tests are short and come last.
-                found.append(((name not in LONGEST_BINARIES, not is_integration, package == "plimsoll", name), binary))
+                for part in binary.parts() if is_integration else [binary]:
+                    order = (part.name not in LONGEST_BINARIES, not is_integration, package == "plimsoll", part.name)
+                    found.append((order, part))
         return [binary for _, binary in sorted(found, key=lambda entry: entry[0])]
 
     def pick(self, binaries, names):
-        """Returns the binaries of these names; one that is missing is a failure."""
+        """Returns the binaries and parts of these names; one that is missing is a failure."""
         for name in set(names) - {binary.name for binary in binaries}:
-            self.fail(f"no test binary is called `{name}`")
+            self.fail(f"no test binary or part of one is called `{name}`")
         return [binary for binary in binaries if binary.name in names]
 
     def run(self, binaries, chosen=(), doc=False):
@@ -247,7 +277,7 @@ class Tests:
     def run_binary(self, binary, chosen, slots):
         """Runs a binary's tests; returns how many ended."""
         with slots:
-            status, output = binary.run(*chosen)
+            status, output = binary.run_tests(*chosen)
         with self.printing:
             passed = total(output, "passed")
             self.passed += passed
@@ -258,7 +288,7 @@ class Tests:
                 self.fail(f"{binary.name}: {name}", output_of(name, output), again)
             if status != 0 and not names:
                 # The binary was killed, or panicked outside of a test: no line counts it.
-                self.fail(f"{binary.name} ended with status {status}", output, lambda: binary.run(*chosen))
+                self.fail(f"{binary.name} ended with status {status}", output, lambda: binary.run_tests(*chosen))
             if status != 0:
                 print(f"==> {binary.name}\n{output}", flush=True)
             results = " ".join(re.findall(r"^test result: (.*)$", output, re.MULTILINE))
@@ -372,12 +402,13 @@ def run_peers(fuzz_seconds):
     tests.wait_for_setup()
     # The newer OpenSSL takes the place of the system's.
     newer = (("PATH", f"{ROOT}/.peers/newer:{os.environ['PATH']}"),)
-    with_openssl = [f"plimsoll {name}" for name in ("tls", "tls_abroad", "fetch", "hold", "identity", "peers")]
-    autobahn = tests.pick(binaries, ["plimsoll-relays sessions"])
+    with_tls = ("load::fetch", "load::hold", "load::peers", "tls::abroad", "tls::identity", "tls::measurements")
+    with_openssl = [f"plimsoll {name}" for name in with_tls]
+    autobahn = tests.pick(binaries, ["plimsoll-relays sessions::autobahn"])
     protocols = tests.pick(binaries, ["plimsoll-protocols unit tests"])
     # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
     fuzz = ("nice", "-n", "19", "env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
-    with tests.beside(tests.step, *fuzz), tests.beside(tests.run, autobahn, ["--ignored", "autobahn"]):
+    with tests.beside(tests.step, *fuzz), tests.beside(tests.run, autobahn, ["--ignored"]):
         tests.run(protocols, ["--ignored", "conformance_suite"])
         tests.run([dataclasses.replace(binary, env=newer) for binary in tests.pick(binaries, with_openssl)])
         tests.step("tests/deploy.sh")
@@ -402,7 +433,8 @@ def run_release():
     if built.returncode != 0:
         tests.fail(shlex.join(release))
     program = (("PROGRAM_UNDER_TEST", f"{ROOT}/target/faults/release/plimsoll"),)
-    tests.run([dataclasses.replace(binary, env=program) for binary in tests.pick(binaries, ["plimsoll faults"])])
+    faults = tests.pick(binaries, ["plimsoll failures::faults"])
+    tests.run([dataclasses.replace(binary, env=program) for binary in faults])
     return tests.finish("release")
 
 
@@ -424,7 +456,7 @@ def soak(name, times):
     binaries = tests.build(*ALL_PACKAGES)
     if tests.failures:
         sys.exit("tests/run.py: soak: the tests do not compile (above)")
-    chosen = [(binary, test) for binary in binaries for test in names_of(binary) if name in test]
+    chosen = [(binary, test) for binary in binaries for test in binary.list_tests() if name in test]
     if not chosen:
         sys.exit(f"tests/run.py: soak: no test has a name that contains `{name}`")
     runs = failed = 0
@@ -439,11 +471,6 @@ def soak(name, times):
                 print(f"{binary.name}: {test}: run {runs} of {times * len(chosen)}, {failed} failed", flush=True)
     print(f"{runs - failed} passed, {failed} failed")
     return 1 if failed else 0
-
-
-def names_of(binary):
-    _, output = binary.run("--list", "--format", "terse")
-    return re.findall(r"^(.*): test$", output, re.MULTILINE)
 
 
 def main(arguments):

@@ -34,6 +34,12 @@ echo "test result: $passed passed; ${#failed[@]} failed; 0 ignored"
 """
 
 
+# Lists the tests in `names`, or prints its arguments.
+LISTED = r"""#!/bin/bash
+if [[ $1 == --list ]]; then sed 's/$/: test/' "$(dirname "$0")/names"; else echo "$*"; fi
+"""
+
+
 class Runner(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -112,6 +118,23 @@ class Runner(unittest.TestCase):
         stat = pathlib.Path(f"/proc/{child.read_text().strip()}/stat")
         # Killed processes without a parent stay until init has waited for them.
         self.assertTrue(not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z")
+
+    def parts_of(self, *names):
+        self.program.write_text(LISTED, encoding="utf-8")
+        (self.folder / "names").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        return runner.Binary("program", str(self.folder), str(self.program)).parts()
+
+    def test_binary_of_modules_runs_in_parts(self):
+        parts = self.parts_of("a::one", "b::a::two", "b::three", "ba::four")
+        self.assertEqual([part.name for part in parts], ["program::a", "program::b", "program::ba"])
+        ran = [part.run_tests("--ignored")[1].strip() for part in parts]
+        self.assertEqual(
+            ran, ["--ignored --exact a::one", "--ignored --exact b::a::two b::three", "--ignored --exact ba::four"]
+        )
+
+    def test_binary_with_tests_outside_of_modules_stays_whole(self):
+        (whole,) = self.parts_of("one", "b::two")
+        self.assertEqual((whole.name, whole.run_tests()[1].strip()), ("program", ""))
 
     def test_steps_run_beside_each_other(self):
         there = self.folder / "there"

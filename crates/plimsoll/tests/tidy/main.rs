@@ -2,7 +2,8 @@
 //! paths and marks of unfinished work. The submodules check the sources against the rules of
 //! CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`], [`wording`] and [`terms`].
 //!
-//! Covers the files that git tracks, and those that it would track if they were added.
+//! Covers the files that git tracks, and those that it would track if they were added. A binary of its own, because
+//! `make fast` runs it without the others.
 
 use std::collections::BTreeSet;
 use std::fs;
