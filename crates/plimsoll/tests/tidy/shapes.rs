@@ -1,9 +1,9 @@
 //! Limits for the shape of types and crates: methods of a trait, fields and bools of a struct, modules at a crate's
-//! root.
+//! root, test binaries.
 //!
 //! A trait of many methods or a struct of many fields does several things at once, many bools hide a state that should
-//! be an enum, and a reader can't survey a crate of many modules. Existing violations are listed in `ratchet.toml` and
-//! can't grow.
+//! be an enum, a reader can't survey a crate of many modules, and each test binary takes seconds to link. Existing
+//! violations are listed in `ratchet.toml` and can't grow.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,7 @@ const MAX_TRAIT_METHODS: usize = 12;
 const MAX_STRUCT_FIELDS: usize = 16;
 const MAX_STRUCT_BOOLS: usize = 3;
 const MAX_ROOT_MODULES: usize = 16;
+const MAX_TEST_BINARIES: usize = 2;
 
 /// Sizes of the types of one file, by name.
 #[derive(Default)]
@@ -119,6 +120,38 @@ fn crate_roots_have_few_modules() {
         .collect();
     assert!(sizes.len() > 5, "roots are found: {sizes:?}");
     Bounds::read("modules at a crate's root").hold(&sizes, MAX_ROOT_MODULES);
+}
+
+/// Returns the crate of which this file is the root of a test binary: `tests/a.rs` or `tests/a/main.rs`.
+fn crate_of_test_binary(file: &str) -> Option<&str> {
+    let (name, path) = file.strip_prefix("crates/")?.split_once("/tests/")?;
+    let is_root = match path.split_once('/') {
+        None => path.ends_with(".rs"),
+        Some((_, within)) => within == "main.rs",
+    };
+    (is_root && !name.contains('/')).then_some(name)
+}
+
+#[test]
+fn crates_have_few_test_binaries() {
+    let mut sizes = BTreeMap::<String, usize>::new();
+    for name in sources()
+        .iter()
+        .filter_map(|source| crate_of_test_binary(&source.file))
+    {
+        *sizes.entry(name.to_owned()).or_default() += 1;
+    }
+    assert!(sizes.len() > 5, "test binaries are found: {sizes:?}");
+    Bounds::read("test binaries").hold(&sizes, MAX_TEST_BINARIES);
+    for (file, of) in [
+        ("crates/a/tests/b.rs", Some("a")),
+        ("crates/a/tests/b/main.rs", Some("a")),
+        ("crates/a/tests/b/c.rs", None),
+        ("crates/a/tests/b/c/main.rs", None),
+        ("crates/a/src/tests/b.rs", None),
+    ] {
+        assert_eq!(crate_of_test_binary(file), of, "{file}");
+    }
 }
 
 #[test]
