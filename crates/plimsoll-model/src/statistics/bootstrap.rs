@@ -10,6 +10,7 @@
 //! For a percentile with few calls beyond it, the bootstrap is unreliable; its interval therefore includes that of
 //! [`confidence_ranks`], which assumes independent calls.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
@@ -34,17 +35,36 @@ const CONFIDENCE_LEVEL: f64 = 0.95;
 /// Times of calls, ascending, each with its count.
 pub type ValueCounts = Vec<(u64, u64)>;
 
+#[cfg(test)]
+thread_local! {
+    /// Number of times that [`merge_counts`] has visited on this thread.
+    pub(crate) static VISITED_TIMES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Merges two lists and adds the counts of equal times.
 pub fn merge_counts(a: &[(u64, u64)], b: &[(u64, u64)]) -> ValueCounts {
-    let mut all: ValueCounts = [a, b].concat();
-    all.sort_unstable_by_key(|(value, _)| *value);
-    all.dedup_by(|next, kept| {
-        let is_same = next.0 == kept.0;
-        if is_same {
-            kept.1 += next.1;
+    #[cfg(test)]
+    VISITED_TIMES.set(VISITED_TIMES.get() + a.len() + b.len());
+    let mut all = ValueCounts::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a, b);
+    while let ([(ours, n), rest_a @ ..], [(theirs, m), rest_b @ ..]) = (a, b) {
+        match ours.cmp(theirs) {
+            Ordering::Less => {
+                all.push((*ours, *n));
+                a = rest_a;
+            }
+            Ordering::Greater => {
+                all.push((*theirs, *m));
+                b = rest_b;
+            }
+            Ordering::Equal => {
+                all.push((*ours, n + m));
+                (a, b) = (rest_a, rest_b);
+            }
         }
-        is_same
-    });
+    }
+    all.extend_from_slice(a);
+    all.extend_from_slice(b);
     all
 }
 
@@ -288,6 +308,15 @@ mod tests {
             })
         };
         (0..n).map(second).collect()
+    }
+
+    #[test]
+    fn merged_counts_are_ascending_and_added() {
+        let (a, b) = ([(1, 1), (4, 2), (9, 3)], [(2, 5), (4, 6), (10, 7), (11, 8)]);
+        let merged = vec![(1, 1), (2, 5), (4, 8), (9, 3), (10, 7), (11, 8)];
+        assert_eq!(merge_counts(&a, &b), merged);
+        assert_eq!(merge_counts(&b, &a), merged);
+        assert_eq!(merge_counts(&a, &[]), a);
     }
 
     #[test]

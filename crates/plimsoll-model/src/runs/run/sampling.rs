@@ -1,5 +1,6 @@
 //! Records the calls of a run second by second, and computes the sampling intervals of its figures from these records.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -85,20 +86,6 @@ struct SecondsBlock {
 }
 
 impl SecondsBlock {
-    fn from_record(record: &StageRecord, complete_length: Option<Duration>) -> SecondsBlock {
-        let counted = |times: &TimeHistogram| {
-            let mut all = ValueCounts::new();
-            times.for_each_bucket(|ns, n| all.push((ns, n)));
-            all
-        };
-        SecondsBlock {
-            ended: complete_length.map_or(0, |_| record.ended_calls()),
-            length: complete_length.unwrap_or_default(),
-            response: counted(&record.response),
-            service: counted(&record.service),
-        }
-    }
-
     fn add(&mut self, other: &SecondsBlock) {
         self.ended += other.ended;
         self.length += other.length;
@@ -107,20 +94,62 @@ impl SecondsBlock {
     }
 }
 
+/// The block that is being filled. Its times are histograms, to which a second is added without visiting the times of
+/// the seconds before it.
+#[derive(Clone, Debug, Default)]
+struct OpenBlock {
+    /// Number of seconds in the block.
+    seconds: usize,
+    /// Calls that ended in complete intervals of the stage.
+    ended: u64,
+    /// The total length of these intervals.
+    length: Duration,
+    response: TimeHistogram,
+    service: TimeHistogram,
+}
+
+impl OpenBlock {
+    fn add(&mut self, record: &StageRecord, complete_length: Option<Duration>) {
+        self.seconds += 1;
+        if let Some(length) = complete_length {
+            self.ended += record.ended_calls();
+            self.length += length;
+        }
+        self.response.merge(&record.response);
+        self.service.merge(&record.service);
+    }
+
+    /// Returns the block as it is so far; `None`: it has no seconds.
+    fn block(&self) -> Option<SecondsBlock> {
+        let counted = |times: &TimeHistogram| {
+            let mut all = ValueCounts::new();
+            times.for_each_bucket(|ns, n| all.push((ns, n)));
+            all
+        };
+        (self.seconds > 0).then(|| SecondsBlock {
+            ended: self.ended,
+            length: self.length,
+            response: counted(&self.response),
+            service: counted(&self.service),
+        })
+    }
+}
+
 /// The seconds of one stage, grouped into blocks so that their number stays small.
 #[derive(Clone, Debug)]
 pub(super) struct StageSeconds {
-    blocks: Vec<SecondsBlock>,
+    /// The blocks that are full.
+    full: Vec<SecondsBlock>,
     seconds_per_block: usize,
-    seconds_in_last: usize,
+    open: OpenBlock,
 }
 
 impl Default for StageSeconds {
     fn default() -> StageSeconds {
         StageSeconds {
-            blocks: Vec::new(),
+            full: Vec::new(),
             seconds_per_block: 1,
-            seconds_in_last: 0,
+            open: OpenBlock::default(),
         }
     }
 }
@@ -132,32 +161,31 @@ impl StageSeconds {
         if record.ended_calls() == 0 {
             return;
         }
-        let block = SecondsBlock::from_record(record, whole);
-        match self.blocks.last_mut() {
-            Some(last) if self.seconds_in_last < self.seconds_per_block => {
-                last.add(&block);
-                self.seconds_in_last += 1;
-            }
-            _ => {
-                self.blocks.push(block);
-                self.seconds_in_last = 1;
-            }
+        self.open.add(record, whole);
+        if self.open.seconds < self.seconds_per_block {
+            return;
         }
-        if self.blocks.len() >= 2 * MAX_BLOCKS && self.seconds_in_last == self.seconds_per_block {
+        self.full.extend(std::mem::take(&mut self.open).block());
+        if self.full.len() >= 2 * MAX_BLOCKS {
             self.merge_block_pairs();
         }
     }
 
     fn merge_block_pairs(&mut self) {
-        let pairs = std::mem::take(&mut self.blocks).into_iter();
+        let pairs = std::mem::take(&mut self.full).into_iter();
         for (i, block) in pairs.enumerate() {
-            match self.blocks.last_mut() {
+            match self.full.last_mut() {
                 Some(last) if i % 2 == 1 => last.add(&block),
-                _ => self.blocks.push(block),
+                _ => self.full.push(block),
             }
         }
         self.seconds_per_block *= 2;
-        self.seconds_in_last = self.seconds_per_block;
+    }
+
+    /// Returns the blocks, in order; the last one may not be full.
+    fn blocks(&self) -> impl Iterator<Item = Cow<'_, SecondsBlock>> {
+        let full = self.full.iter().map(Cow::Borrowed);
+        full.chain(self.open.block().map(Cow::Owned))
     }
 }
 
@@ -173,9 +201,12 @@ impl RunSampling {
     /// Computes the sampling intervals of a run with these stages.
     pub(super) fn from_stages<'a>(stages: impl Iterator<Item = &'a StageSeconds>) -> RunSampling {
         let (mut blocks, mut lengths) = (Vec::new(), Vec::new());
-        for stage in stages.filter(|stage| !stage.blocks.is_empty()) {
-            blocks.extend(&stage.blocks);
-            lengths.push(stage.blocks.len());
+        for stage in stages {
+            let before = blocks.len();
+            blocks.extend(stage.blocks());
+            if blocks.len() > before {
+                lengths.push(blocks.len() - before);
+            }
         }
         let Some(resamples) = BootstrapResamples::draw(&lengths) else {
             return RunSampling::default();
@@ -199,6 +230,7 @@ impl RunSampling {
 mod tests {
     use super::*;
     use crate::Outcome;
+    use crate::statistics::bootstrap::VISITED_TIMES;
 
     fn second(ms: u64) -> StageRecord {
         let mut record = StageRecord::default();
@@ -213,14 +245,11 @@ mod tests {
         for i in 0..1_001 {
             seconds.add(&second(5 + i % 3), Some(Duration::from_secs(1)));
         }
-        assert!(
-            seconds.blocks.len() < 2 * MAX_BLOCKS,
-            "{}",
-            seconds.blocks.len()
-        );
-        let ended: u64 = seconds.blocks.iter().map(|block| block.ended).sum();
+        let blocks: Vec<_> = seconds.blocks().collect();
+        assert!(blocks.len() < 2 * MAX_BLOCKS, "{}", blocks.len());
+        let ended: u64 = blocks.iter().map(|block| block.ended).sum();
         assert_eq!(ended, 100_100);
-        let lasted: Duration = seconds.blocks.iter().map(|block| block.length).sum();
+        let lasted: Duration = blocks.iter().map(|block| block.length).sum();
         assert_eq!(lasted, Duration::from_secs(1_001));
         let found = RunSampling::from_stages([&seconds].into_iter());
         let [low, high] = found.response.unwrap().p50_us.unwrap();
@@ -228,7 +257,13 @@ mod tests {
         assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
         assert_eq!(found.service, None);
         // Calls that end after the stage have times, but no rate.
+        let visited = VISITED_TIMES.get();
         seconds.add(&second(6), None);
+        assert_eq!(
+            VISITED_TIMES.get(),
+            visited,
+            "earlier seconds are read again"
+        );
         let found = RunSampling::from_stages([&seconds].into_iter());
         assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
     }
