@@ -121,10 +121,8 @@ impl TimeHistogram {
                 .for_each(|bucket| visit(bucket.value_iterated_to(), bucket.count_at_value())),
             HistogramStorage::Packed(packed) => {
                 // The packed value of a bucket is converted to the greatest value in it, which a histogram reports.
-                static BUCKET_LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
-                let layout = BUCKET_LAYOUT.get_or_init(new_histogram);
                 let buckets = packed.buckets.iter();
-                buckets.for_each(|(ns, n)| visit(layout.highest_equivalent(*ns), *n));
+                buckets.for_each(|(ns, n)| visit(highest_in_bucket(*ns), *n));
             }
         }
     }
@@ -191,30 +189,62 @@ impl TimeHistogram {
 impl FromIterator<(u64, u64)> for TimeHistogram {
     /// Collects times in nanoseconds, ascending, each with its count. The sum of the counts must fit into a `u64`.
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> TimeHistogram {
-        let mut packed = PackedHistogram::default();
-        for (ns, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
-            let ns = lowest_in_bucket(ns.min(MAX_TIME_NS));
-            packed.len += n;
-            match packed.buckets.last_mut() {
-                Some((last, count)) if *last == ns => *count += n,
-                _ => packed.buckets.push((ns, n)),
-            }
+        let mut packed = PackedTimes::default();
+        for (ns, n) in counts {
+            packed.push(ns, n);
         }
-        match packed.len {
-            0 => TimeHistogram::default(),
-            _ => TimeHistogram(HistogramStorage::Packed(Box::new(packed))),
+        packed.finish()
+    }
+}
+
+/// Collects times that are read one after another, without a histogram in between.
+#[derive(Default)]
+pub(crate) struct PackedTimes(PackedHistogram);
+
+impl PackedTimes {
+    /// Adds a time in nanoseconds, not below the one before it, with its count. The sum of the counts must fit into a
+    /// `u64`.
+    #[inline]
+    pub(crate) fn push(&mut self, ns: u64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        let ns = lowest_in_bucket(ns.min(MAX_TIME_NS));
+        self.0.len += n;
+        match self.0.buckets.last_mut() {
+            Some((last, count)) if *last == ns => *count += n,
+            _ => self.0.buckets.push((ns, n)),
+        }
+    }
+
+    /// Returns the histogram of all times.
+    pub(crate) fn finish(self) -> TimeHistogram {
+        if self.0.len == 0 {
+            TimeHistogram::default()
+        } else {
+            TimeHistogram(HistogramStorage::Packed(Box::new(self.0)))
         }
     }
 }
 
-/// Returns the lowest value in the bucket of `ns`, in the histogram's layout.
-fn lowest_in_bucket(ns: u64) -> u64 {
+/// Returns the number of low-order bits of `ns` that the histogram does not resolve.
+fn unresolved_bits(ns: u64) -> u32 {
     /// Values below the smallest power of two that is at least 2 · 10³ are exact.
     const EXACT_BITS: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
         .next_power_of_two()
         .ilog2();
-    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(EXACT_BITS);
-    ns >> shift << shift
+    (u64::BITS - ns.leading_zeros()).saturating_sub(EXACT_BITS)
+}
+
+/// Returns the lowest value in the bucket of `ns`, in the histogram's layout.
+fn lowest_in_bucket(ns: u64) -> u64 {
+    let bits = unresolved_bits(ns);
+    ns >> bits << bits
+}
+
+/// Returns the highest value in the bucket of `ns`, in the histogram's layout.
+fn highest_in_bucket(ns: u64) -> u64 {
+    ns | ((1 << unresolved_bits(ns)) - 1)
 }
 
 impl PartialEq for TimeHistogram {
@@ -261,13 +291,18 @@ mod tests {
     }
 
     #[test]
-    fn bucket_lower_bound_matches_histogram() {
+    fn bucket_bounds_match_histogram() {
         let histogram = new_histogram();
         for (ns, _) in values(0).into_iter().chain(values(2_040)) {
             let ns = ns.min(MAX_TIME_NS);
             assert_eq!(
                 lowest_in_bucket(ns),
                 histogram.lowest_equivalent(ns),
+                "{ns}"
+            );
+            assert_eq!(
+                highest_in_bucket(ns),
+                histogram.highest_equivalent(ns),
                 "{ns}"
             );
         }

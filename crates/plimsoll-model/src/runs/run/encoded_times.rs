@@ -7,6 +7,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 
+use crate::metrics::times::PackedTimes;
 use crate::records::record::TimeHistogram;
 
 /// The largest count in a line. Every JSON reader represents it exactly.
@@ -34,46 +35,109 @@ pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSeria
 /// A reader of the histograms of one line.
 pub(super) struct TimesReader {
     inflate: Decompress,
+    /// The text without base64.
+    packed: Vec<u8>,
     /// The decompressed histogram.
     plain: Vec<u8>,
     /// Bytes that the remaining histograms of the line may take.
     bytes_left: usize,
+    /// Number of texts that were decoded.
+    #[cfg(test)]
+    decoded: usize,
 }
 
 impl TimesReader {
     pub(super) fn new() -> TimesReader {
         TimesReader {
             inflate: Decompress::new(true),
+            packed: Vec::new(),
             plain: Vec::new(),
             bytes_left: MAX_HISTOGRAM_BYTES,
+            #[cfg(test)]
+            decoded: 0,
         }
     }
 
+    /// Decodes the histograms of a record, given as pairs of key and text, and puts each where `histogram_mut` says.
+    ///
+    /// Equal texts are decoded once: a closed loop's response time, service time and time to first byte are equal.
+    ///
+    /// # Errors
+    /// When a key is not that of a histogram of `owner`, or a text can't be decoded.
+    pub(super) fn decode_all<'t, R>(
+        &mut self,
+        texts: impl Iterator<Item = (&'t str, &'t str)>,
+        owner: &str,
+        record: &mut R,
+        histogram_mut: impl for<'r> Fn(&'r mut R, &str) -> Option<&'r mut TimeHistogram>,
+    ) -> Result<(), String> {
+        let unknown = |key: &str| format!("{key:?} is not the key of {owner}'s histogram");
+        let mut known: Vec<(&str, &str, usize)> = Vec::new();
+        for (key, text) in texts {
+            let in_histogram = |e: String| format!("histogram {key:?}: {e}");
+            let times = match known.iter().find(|(_, decoded, _)| *decoded == text) {
+                Some(&(earlier, _, bytes)) => {
+                    // A copy takes as much memory.
+                    self.charge(bytes).map_err(in_histogram)?;
+                    let times = histogram_mut(record, earlier).ok_or_else(|| unknown(earlier))?;
+                    times.clone()
+                }
+                None => {
+                    let times = self.decode(text).map_err(in_histogram)?;
+                    known.push((key, text, self.plain.len()));
+                    times
+                }
+            };
+            *histogram_mut(record, key).ok_or_else(|| unknown(key))? = times;
+        }
+        Ok(())
+    }
+
     /// Decodes the times in `text`. The histogram may have other bounds and precision than Plimsoll's.
-    pub(super) fn decode(&mut self, text: &str) -> Result<TimeHistogram, String> {
-        let bytes = BASE64
-            .decode(text)
+    fn decode(&mut self, text: &str) -> Result<TimeHistogram, String> {
+        #[cfg(test)]
+        {
+            self.decoded += 1;
+        }
+        self.decompress(text)?;
+        self.charge(self.plain.len())?;
+        decode_counts(&self.plain).map_err(|e| invalid_histogram(&e))
+    }
+
+    /// Reduces the bytes that the remaining histograms of the line may take.
+    fn charge(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes_left = (self.bytes_left)
+            .checked_sub(bytes)
+            .ok_or_else(too_large_error)?;
+        Ok(())
+    }
+
+    /// Decodes `text` to the bytes of an uncompressed histogram, in `plain`.
+    fn decompress(&mut self, text: &str) -> Result<(), String> {
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.clear();
+        BASE64
+            .decode_vec(text, &mut packed)
             .map_err(|e| format!("not base64: {e}"))?;
-        let wrong = |problem: &str| format!("not an HdrHistogram V2: {problem}");
-        let (cookie, rest) = bytes.split_first_chunk().ok_or_else(|| wrong("cut off"))?;
+        let (cookie, rest) = packed
+            .split_first_chunk()
+            .ok_or_else(|| invalid_histogram("cut off"))?;
         match u32::from_be_bytes(*cookie) {
             UNCOMPRESSED_COOKIE => {
                 self.plain.clear();
-                self.plain.extend_from_slice(&bytes);
+                self.plain.extend_from_slice(&packed);
             }
             COMPRESSED_COOKIE => {
                 let (_length, compressed) = rest
                     .split_first_chunk::<4>()
-                    .ok_or_else(|| wrong("cut off"))?;
-                self.inflate(compressed).map_err(|e| wrong(&e))?;
+                    .ok_or_else(|| invalid_histogram("cut off"))?;
+                self.inflate(compressed)
+                    .map_err(|e| invalid_histogram(&e))?;
             }
-            _ => return Err(wrong("it begins with the wrong number")),
+            _ => return Err(invalid_histogram("it begins with the wrong number")),
         }
-        if self.plain.len() > self.bytes_left {
-            return Err(too_large_error());
-        }
-        self.bytes_left -= self.plain.len();
-        decode_counts(&self.plain).map_err(|e| wrong(&e))
+        self.packed = packed;
+        Ok(())
     }
 
     /// Decompresses `compressed` into `plain`.
@@ -104,6 +168,10 @@ impl TimesReader {
     }
 }
 
+fn invalid_histogram(problem: &str) -> String {
+    format!("not an HdrHistogram V2: {problem}")
+}
+
 fn too_large_error() -> String {
     format!(
         "the line's histograms have more than {} MiB",
@@ -115,8 +183,8 @@ fn too_large_error() -> String {
 struct BucketLayout {
     /// Number of low-order bits below the histogram's resolution.
     unit_bits: u32,
-    /// Half of the number of buckets of equal width.
-    half: u64,
+    /// Half of the number of buckets of equal width, as the exponent of 2.
+    half_bits: u32,
 }
 
 impl BucketLayout {
@@ -124,17 +192,19 @@ impl BucketLayout {
         let exact = 10_u64.checked_pow(digits).filter(|_| digits <= 5)? * 2;
         Some(BucketLayout {
             unit_bits: lowest.checked_ilog2()?,
-            half: exact.next_power_of_two() / 2,
+            half_bits: (exact.next_power_of_two() / 2).ilog2(),
         })
     }
 
     /// Returns the highest value that is counted at `index`.
+    #[inline]
     fn highest_value(&self, index: u64) -> Option<u64> {
-        let row = index / self.half;
-        let column = index % self.half;
+        let half = 1_u64 << self.half_bits;
+        let row = index >> self.half_bits;
+        let column = index & (half - 1);
         let (column, shift) = match row {
             0 => (column, 0),
-            _ => (column + self.half, u32::try_from(row - 1).ok()?),
+            _ => (column + half, u32::try_from(row - 1).ok()?),
         };
         let shift = shift.checked_add(self.unit_bits)?;
         let next = (column + 1)
@@ -165,7 +235,7 @@ fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
         .ok_or("cut off")?;
     let mut index = 0_u64;
     let mut total = 0_u64;
-    let mut found = Vec::new();
+    let mut found = PackedTimes::default();
     while !rest.is_empty() {
         let number = read_zigzag(&mut rest).ok_or("cut off")?;
         // A negative number encodes a sequence of empty buckets.
@@ -180,13 +250,13 @@ fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
                 let value = layout
                     .highest_value(index)
                     .ok_or("it has too many buckets")?;
-                found.push((value, count));
+                found.push(value, count);
                 1
             }
         };
         index = index.checked_add(passed).ok_or("it has too many buckets")?;
     }
-    Ok(found.into_iter().collect())
+    Ok(found.finish())
 }
 
 /// Reads the next number (ZigZag LEB128): seven bits per byte, the lowest first, and at most nine bytes, of which the
@@ -253,6 +323,34 @@ mod tests {
                 .unwrap();
             assert_eq!(decode(&BASE64.encode(plain)), Ok(expected), "{digits}");
         }
+    }
+
+    #[test]
+    fn equal_texts_of_record_are_decoded_once() {
+        let [one, other] = [1 << 20, 1 << 30]
+            .map(|highest| encode(&histogram(1, highest, 3), &mut V2DeflateSerializer::new()));
+        let texts = [("0", &one), ("1", &other), ("2", &one), ("3", &one)];
+        let texts = texts.map(|(key, text)| (key, text.as_str()));
+        let mut all: Vec<TimeHistogram> = vec![TimeHistogram::default(); 4];
+        let mut reader = TimesReader::new();
+        let decode_all = |reader: &mut TimesReader, all: &mut Vec<TimeHistogram>| {
+            reader.decode_all(texts.into_iter(), "a stage", all, |all, key| {
+                all.get_mut(key.parse::<usize>().ok()?)
+            })
+        };
+        assert_eq!(decode_all(&mut reader, &mut all), Ok(()));
+        assert_eq!(reader.decoded, 2);
+        let expected = [&one, &other, &one, &one].map(|text| decode(text).unwrap());
+        assert_eq!(all, expected);
+        // Copies count towards the limit of the line as well.
+        let mut single = TimesReader::new();
+        for (_, text) in texts {
+            single.decode(text).unwrap();
+        }
+        assert_eq!(reader.bytes_left, single.bytes_left);
+        all.pop();
+        let error = decode_all(&mut reader, &mut all).unwrap_err();
+        assert_eq!(error, "\"3\" is not the key of a stage's histogram");
     }
 
     #[test]

@@ -152,6 +152,23 @@ mod stages {
     }
 }
 
+/// Text of a line, borrowed from it where possible: histograms are nine tenths of a line.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+struct LineText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Encoded histograms by their keys.
+type EncodedHistograms<'a> = BTreeMap<LineText<'a>, LineText<'a>>;
+
+/// Returns the keys of histograms, each with the histogram's text.
+fn key_text_pairs<'e>(
+    histograms: &'e EncodedHistograms<'_>,
+) -> impl Iterator<Item = (&'e str, &'e str)> {
+    histograms
+        .iter()
+        .map(|(key, text)| (key.0.as_ref(), text.0.as_ref()))
+}
+
 #[derive(Serialize, Deserialize)]
 struct StageEntry<'a> {
     stage: u8,
@@ -161,10 +178,11 @@ struct StageEntry<'a> {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<String, u64>,
     /// The steps of journeys; left out where there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<StepEntry<'a>>,
     /// Histograms of nanoseconds: HdrHistogram V2, compressed, in base64. Empty ones are left out.
-    histograms: BTreeMap<String, String>,
+    #[serde(borrow)]
+    histograms: EncodedHistograms<'a>,
 }
 
 impl<'a> StageEntry<'a> {
@@ -181,7 +199,10 @@ impl<'a> StageEntry<'a> {
                 .map(|step| StepEntry::from_record(step, &mut serializer))
                 .collect(),
             histograms: known
-                .filter_map(|(key, times)| Some((key, encode(times.histogram()?, &mut serializer))))
+                .filter_map(|(key, times)| {
+                    let text = encode(times.histogram()?, &mut serializer);
+                    Some((LineText(key.into()), LineText(text.into())))
+                })
                 .collect(),
         }
     }
@@ -197,12 +218,8 @@ impl<'a> StageEntry<'a> {
                 .ok_or_else(|| format!("{key:?} is not the name of a count"))?;
             record.measures.add(count, *n);
         }
-        for (key, encoded) in &self.histograms {
-            *histogram_mut(&mut record, key)
-                .ok_or_else(|| format!("{key:?} is not the key of a histogram"))? = times
-                .decode(encoded)
-                .map_err(|e| format!("histogram {key:?}: {e}"))?;
-        }
+        let texts = key_text_pairs(&self.histograms);
+        times.decode_all(texts, "a stage", &mut record, histogram_mut)?;
         let steps = self.steps.into_iter().map(|line| line.into_record(times));
         record.steps = steps.collect::<Result<_, _>>()?;
         Ok((self.stage, record))
@@ -214,7 +231,8 @@ struct StepEntry<'a> {
     #[serde(flatten)]
     record: Cow<'a, StepRecord>,
     /// The step's histograms, in the same form as those of a stage.
-    histograms: BTreeMap<String, String>,
+    #[serde(borrow)]
+    histograms: EncodedHistograms<'a>,
 }
 
 impl<'a> StepEntry<'a> {
@@ -222,7 +240,8 @@ impl<'a> StepEntry<'a> {
         let times = STEP_TIMES_BY_KEY.into_iter();
         let encoded = times
             .filter_map(|(key, of, _)| {
-                Some((key.to_owned(), encode(of(step).histogram()?, serializer)))
+                let text = encode(of(step).histogram()?, serializer);
+                Some((LineText(key.into()), LineText(text.into())))
             })
             .collect();
         StepEntry {
@@ -237,16 +256,8 @@ impl<'a> StepEntry<'a> {
     /// When the name of a histogram is unknown, or a histogram can't be decoded.
     fn into_record(self, times: &mut TimesReader) -> Result<StepRecord, String> {
         let mut record = self.record.into_owned();
-        for (key, encoded) in &self.histograms {
-            let known = STEP_TIMES_BY_KEY
-                .into_iter()
-                .find(|(known, ..)| known == key);
-            let (.., of_mut) =
-                known.ok_or_else(|| format!("{key:?} is not the key of a step's histogram"))?;
-            *of_mut(&mut record) = times
-                .decode(encoded)
-                .map_err(|e| format!("histogram {key:?}: {e}"))?;
-        }
+        let texts = key_text_pairs(&self.histograms);
+        times.decode_all(texts, "a step", &mut record, step_histogram_mut)?;
         Ok(record)
     }
 }
@@ -271,6 +282,12 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
     }
     let measure = TimeMeasure::from_key(key.strip_suffix("_ns")?)?;
     Some(record.measures.times_mut(measure))
+}
+
+fn step_histogram_mut<'a>(record: &'a mut StepRecord, key: &str) -> Option<&'a mut TimeHistogram> {
+    let mut known = STEP_TIMES_BY_KEY.into_iter();
+    let (.., of_mut) = known.find(|(known, ..)| *known == key)?;
+    Some(of_mut(record))
 }
 
 impl IntervalRecord {
