@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use plimsoll_model::formats::quantity::{bytes, time};
 use plimsoll_model::records::record::{StageRecord, TimeHistogram};
-use plimsoll_model::runs::run::Run;
+use plimsoll_model::runs::run::{IntervalRecord, Run};
 use plimsoll_model::statistics::quantile::quantile;
 use plimsoll_model::{Count, FailureSource, Outcome, TimeMeasure};
 
@@ -152,18 +152,17 @@ fn format_us(ns: f64) -> String {
 
 /// Returns the distribution of calls ended per second, over the intervals of the measured stages.
 fn rate_statistics(run: &Run) -> Option<([f64; 4], f64)> {
-    let intervals = run.intervals().unwrap_or_default();
-    let rates: Vec<f64> = intervals
-        .iter()
-        .filter(|interval| interval.length.as_secs_f64() >= 0.5)
-        .map(|interval| {
-            let counted = interval.stages.iter();
-            let counted = counted.filter(|(stage, _)| !run.header.is_warmup(*stage));
-            let ended: u64 = counted.map(|(_, record)| record.ended_calls()).sum();
-            ended as f64 / interval.length.as_secs_f64()
-        })
-        .filter(|rate| *rate > 0.0)
-        .collect();
+    let mut rates: Vec<f64> = Vec::new();
+    let add_rate = |interval: IntervalRecord| {
+        let seconds = interval.length.as_secs_f64();
+        let counted = interval.stages.iter();
+        let counted = counted.filter(|(stage, _)| !run.header.is_warmup(*stage));
+        let ended: u64 = counted.map(|(_, record)| record.ended_calls()).sum();
+        if seconds >= 0.5 && ended > 0 {
+            rates.push(ended as f64 / seconds);
+        }
+    };
+    run.for_each_interval(add_rate).ok()?;
     let n = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / n;
     let sd = (rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / n).sqrt();

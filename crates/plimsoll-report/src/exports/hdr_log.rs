@@ -21,7 +21,6 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let failed = |e: &dyn std::fmt::Debug| {
         ExportError::write_error("the log")(io::Error::other(format!("{e:?}")))
     };
-    let intervals = run.intervals()?;
     let mut serializer = V2DeflateSerializer::new();
     let began = SystemTime::UNIX_EPOCH
         + Duration::from_millis(u64::try_from(run.header.started_at.as_millisecond()).unwrap_or(0));
@@ -35,20 +34,20 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let mut log = builder
         .begin_log_with(out, &mut serializer)
         .map_err(|e| failed(&e))?;
-    let mut written = 0;
-    for interval in &intervals {
-        for (name, histogram) in merge_measured_histograms(run, interval) {
-            log.write_histogram(
-                &histogram,
-                interval.start_offset,
-                interval.length,
-                Tag::new(name),
-            )
-            .map_err(|e| failed(&e))?;
+    let (mut written, mut outcome) = (0, Ok(()));
+    run.for_each_interval(|interval| {
+        for (name, histogram) in merge_measured_histograms(run, &interval) {
+            if outcome.is_err() {
+                return;
+            }
+            let (start, length) = (interval.start_offset, interval.length);
+            outcome = log
+                .write_histogram(&histogram, start, length, Tag::new(name))
+                .map_err(|e| failed(&e));
             written += 1;
         }
-    }
-    Ok(written)
+    })?;
+    outcome.map(|()| written)
 }
 
 /// Returns the merged histograms of an interval's measured stages.

@@ -245,7 +245,7 @@ impl DocumentFlags {
                 "--markdown" => contents.markdown(overhead_over),
                 "--comment" => contents.pull_request_comment(&self.result_paths(dirs)),
                 SPANS_FLAG => spans::otlp_lines(contents.require_runs(flag)?),
-                _ => html_page(dirs, overhead_over)?,
+                _ => contents.html_page(overhead_over)?,
             };
             write_text(flag, file, text)?;
         }
@@ -414,6 +414,31 @@ impl ReportContents {
         }
     }
 
+    /// Returns the contents as an HTML page. `overhead_over` is the server's own delay, which is subtracted from times.
+    ///
+    /// # Errors
+    /// When the intervals of a run, or the plan of a search or a ladder, can't be read.
+    fn html_page(&self, overhead_over: Option<Duration>) -> Result<String, Failure> {
+        let plan = |dir: &Path| match run::read_plan(dir) {
+            Err(RunError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok(String::new())
+            }
+            read => read,
+        };
+        let over = |runs: &[Run]| -> Result<Vec<RunView>, Failure> {
+            let views = run_views(runs.to_vec())?.into_iter();
+            Ok(views
+                .map(|view| view.with_server_delay(overhead_over))
+                .collect())
+        };
+        Ok(match self {
+            ReportContents::Search(dir, record) => html::search_page(record, &plan(dir)?, dir),
+            ReportContents::Ladder(dir, record) => html::ladder_page(record, &plan(dir)?, dir),
+            ReportContents::Runs(runs) => html::runs_page(&over(runs)?),
+            ReportContents::Lanes(record, runs) => html::lanes_page(record, &over(runs)?),
+        })
+    }
+
     /// Prints the contents as JSON. `overhead_over` is the server's own delay, which is subtracted from times.
     ///
     /// # Errors
@@ -470,24 +495,7 @@ pub(crate) fn html_page(
     dirs: &[PathBuf],
     overhead_over: Option<Duration>,
 ) -> Result<String, Failure> {
-    let plan = |dir: &Path| match run::read_plan(dir) {
-        Err(RunError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            Ok(String::new())
-        }
-        read => read,
-    };
-    let over = |runs| -> Result<Vec<RunView>, Failure> {
-        let views = run_views(runs)?.into_iter();
-        Ok(views
-            .map(|view| view.with_server_delay(overhead_over))
-            .collect())
-    };
-    Ok(match ReportContents::from_dirs(dirs)? {
-        ReportContents::Search(dir, record) => html::search_page(&record, &plan(&dir)?, &dir),
-        ReportContents::Ladder(dir, record) => html::ladder_page(&record, &plan(&dir)?, &dir),
-        ReportContents::Runs(runs) => html::runs_page(&over(runs)?),
-        ReportContents::Lanes(record, runs) => html::lanes_page(&record, &over(runs)?),
-    })
+    ReportContents::from_dirs(dirs)?.html_page(overhead_over)
 }
 
 /// Prepares each run for an HTML page.
