@@ -243,6 +243,22 @@ impl LogReader {
     }
 }
 
+/// Checks that the load of the run has begun, so that there is something to merge.
+///
+/// # Errors
+/// When shard 0 aborted the run before its load; the error has shard 0's reason.
+fn check_load_began(url: &str, orders: &Orders) -> Result<(), Failure> {
+    match &orders.abort {
+        Some(reason) if orders.begin_unix_ns.is_none() => Err(Failure::error_with_help(
+            format_args!(
+                "rendezvous `{url}`: shard 0 aborted the run before its load began: {reason}"
+            ),
+            "there is nothing to merge: start the shards again, with another --run-id",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Checks that the arrivals of shards belong to the run of `head`. An arrival that is missing is no error.
 ///
 /// # Errors
@@ -289,7 +305,7 @@ fn check_arrivals(store: &RendezvousStore, url: &str, head: &RunManifest) -> Res
 /// Writes a run directory from the logs of the run's shards.
 ///
 /// # Errors
-/// When there is no such run, or the directory can't be written.
+/// When there is no such run, its load never began, or the directory can't be written.
 pub(crate) fn merge(
     run: &RunFlags,
     out: Option<&Path>,
@@ -297,8 +313,10 @@ pub(crate) fn merge(
     made: &OutputDirs,
 ) -> Result<Exit, Failure> {
     let mut reading = LogReader::open(run)?;
-    check_arrivals(&reading.store, &run.rendezvous, &reading.manifest)?;
     reading.refresh_orders()?;
+    // An arrival that does not belong to the run may be why it was aborted.
+    check_load_began(&run.rendezvous, &reading.orders)?;
+    check_arrivals(&reading.store, &run.rendezvous, &reading.manifest)?;
     let dir = execution::dir_or_default(out, &reading.manifest.header.name);
     let RunManifest {
         header,

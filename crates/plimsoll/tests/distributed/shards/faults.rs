@@ -98,6 +98,28 @@ fn merge_recovers_run_with_lost_leader() {
 }
 
 #[test]
+fn merge_names_reason_of_aborted_run() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    plan(&place, &server, 100, 1);
+    let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
+    let other = shard(&place, 3, 1, &[]).spawn().unwrap();
+    let reason = "counts 3 shards, and shard 0 2";
+    for child in [leader, other] {
+        let (code, _, printed) = finish(child);
+        assert_eq!(code, 1, "{printed}");
+        assert!(printed.contains(reason), "{printed}");
+    }
+    let url = rendezvous(&place);
+    let output = place.run(&["merge", &url, "--run-id", "r1", "--out", "late"]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed = text(&output.stderr).replace('│', " ");
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(printed.contains(reason), "{printed}");
+    assert!(!place.path("late").exists(), "{printed}");
+}
+
+#[test]
 fn watch_shows_progress_and_stops_run() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
