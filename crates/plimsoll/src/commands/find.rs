@@ -126,15 +126,6 @@ pub(crate) fn execute(
     if let Some(limits) = &process.environment.limits {
         limits.check_search(&goal)?;
     }
-    if arguments.dry_run {
-        let filled_in = spec.with_defaults(&plan);
-        presentation::show_plan(
-            &filled_in,
-            &describe_search(&plan, &goal),
-            &arguments.documents,
-        )?;
-        return Ok(Exit::Done);
-    }
     let setting = TrialTemplate {
         variable: goal.variable,
         name: &plan.name,
@@ -143,12 +134,20 @@ pub(crate) fn execute(
         process,
         source,
     };
-    if goal.variable == SearchVariable::Users {
-        // A plan that is wrong for the greatest number of users should not end the search after minutes.
+    users::check_greatest_number(&goal, |users| {
         setting.plan_trial(TrialParams {
-            rate_per_s: goal.most_per_s,
+            rate_per_s: users,
             length: Duration::from_secs(1),
-        })?;
+        })
+    })?;
+    if arguments.dry_run {
+        let filled_in = setting.spec.with_defaults(&plan);
+        presentation::show_plan(
+            &filled_in,
+            &describe_search(&plan, &goal),
+            &arguments.documents,
+        )?;
+        return Ok(Exit::Done);
     }
     let of_attempt = |attempt: TrialParams| setting.plan_trial(attempt);
     ShardGroup::run(meeting, process, of_attempt, |team| {

@@ -307,6 +307,35 @@ fn users_of_model_match_its_slots() {
 }
 
 #[test]
+fn search_beyond_rows_of_users_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("users.csv", "name\nann\nbob\ncyd\n");
+    write(
+        "plan.toml",
+        "target = \"http://127.0.0.1:1\"\n[rows]\nfile = \"users.csv\"\norder = \"client\"\n\
+         [[steps]]\nname = \"one\"\npath = \"/{{row.name}}\"\n\
+         [load]\nclients = 2\n[objective]\np90 = \"< 1s\"\n",
+    );
+    let find = |users: &str| {
+        let output = Command::new(PLIMSOLL)
+            .args(["find", "plan.toml", "--dry-run", "--users", users])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap().replace('│', " ");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.code(), said)
+    };
+    let (code, said) = find("1..3");
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = find("1..9");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("only 3 rows for 9 clients"), "{said}");
+    assert!(said.contains("the search goes up to 9 users"), "{said}");
+}
+
+#[test]
 fn invalid_search_is_rejected_before_load() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plan.toml");

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use plimsoll_model::formats::units::Period;
+use plimsoll_model::search::{SearchGoal, SearchVariable};
 use plimsoll_model::spec::{FindSpec, Spec, UserRange};
+use plimsoll_report::quantity::plural;
 
 use crate::failure::Failure;
 use crate::settings::problems::{self, PlanSource};
@@ -23,4 +25,25 @@ pub(super) fn normalise_users(spec: &mut Spec, users: UserRange) -> f64 {
     load.clients = Some(start);
     (load.duration, load.calls) = (Some(Period(Duration::from_secs(1))), None);
     f64::from(start)
+}
+
+/// Checks the plan with the greatest number of users of a search for their number, so that an error does not end the
+/// search after minutes. `plan_trial` plans a trial with a number of users.
+///
+/// # Errors
+/// When the plan can't have so many users.
+pub(super) fn check_greatest_number<T>(
+    goal: &SearchGoal,
+    plan_trial: impl FnOnce(f64) -> Result<T, Failure>,
+) -> Result<(), Failure> {
+    if goal.variable != SearchVariable::Users {
+        return Ok(());
+    }
+    let users = plural(goal.most_per_s as u64, "user");
+    let help = format!(
+        "the search goes up to {users}: end --users (find.users) at a number that the plan can have"
+    );
+    plan_trial(goal.most_per_s)
+        .map(drop)
+        .map_err(|failure| failure.with_help(&help))
 }
