@@ -99,6 +99,8 @@ pub struct PlanImportRequest<'a> {
     pub name: &'a str,
     /// The origin of the target, such as `https://shop.example`. Default: the file's own.
     pub origin: Option<&'a str>,
+    /// Whether requests of a recording to other sites than the target's are kept.
+    pub all_origins: bool,
     /// Whether images, fonts, style sheets and scripts of a recording are kept.
     pub with_assets: bool,
     /// The operations of a service description that are kept. Default: the operations that only read.

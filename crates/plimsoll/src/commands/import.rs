@@ -53,10 +53,14 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 
-    /// For a recording: keep only requests to this origin [default: those to up to eight origins]. For OpenAPI:
-    /// the server [default: the first in the file].
+    /// For a recording: keep only requests to this origin [default: those to the site with most requests]. For
+    /// OpenAPI: the server [default: the first in the file].
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
+
+    /// For a recording: also keep requests to other sites, to up to eight origins.
+    #[arg(long, conflicts_with = "origin")]
+    all_origins: bool,
 
     /// For a recording: also keep images, fonts, style sheets and scripts.
     #[arg(long)]
@@ -144,6 +148,7 @@ fn detect_plan_source(file: &Path) -> Option<&'static PlanSource> {
 fn reject_plan_flags(arguments: &ImportArguments) -> Result<(), Failure> {
     let given = [
         ("--origin", arguments.origin.is_some()),
+        ("--all-origins", arguments.all_origins),
         ("--with-assets", arguments.with_assets),
         ("--operation", !arguments.operation.is_empty()),
     ];
@@ -189,6 +194,7 @@ fn import_plan(
         text: &text,
         name: if name == "-" { "plan" } else { &name },
         origin: arguments.origin.as_deref(),
+        all_origins: arguments.all_origins,
         with_assets: arguments.with_assets,
         operations: &arguments.operation,
     };

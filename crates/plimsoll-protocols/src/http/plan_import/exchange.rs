@@ -91,6 +91,36 @@ pub(super) fn split_url(url: &str) -> Result<(String, String), String> {
     Ok((format!("{scheme}://{host}"), sent))
 }
 
+/// Returns the host of an origin such as `https://shop.example:8443`.
+pub(super) fn origin_host(origin: &str) -> &str {
+    let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+    match host.rsplit_once(':') {
+        // The colons of an IPv6 address are not before a port.
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    }
+}
+
+/// Returns the site of an origin: the domain that all its hosts have in common, such as `shop.example` of
+/// `https://api.shop.example:8443`. Without a list of the domains below which anybody can register, the usual ones below
+/// countries are known, such as `co.uk`.
+pub(super) fn origin_site(origin: &str) -> &str {
+    const SHARED_LABELS: [&str; 14] = [
+        "ac", "co", "com", "edu", "gob", "gov", "go", "mil", "ne", "net", "nom", "or", "org", "sch",
+    ];
+    let host = origin_host(origin);
+    if host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok() {
+        return host;
+    }
+    let mut labels = host.rsplit('.');
+    let is_shared = match (labels.next(), labels.next()) {
+        (Some(country), Some(label)) => country.len() == 2 && SHARED_LABELS.contains(&label),
+        _ => return host,
+    };
+    let dot = host.rmatch_indices('.').nth(if is_shared { 2 } else { 1 });
+    dot.map_or(host, |(at, _)| &host[at + 1..])
+}
+
 /// Decodes percent-encoding. `plus`: the meaning of `+`. Returns `None` if the result is not UTF-8.
 pub(super) fn percent_decode(text: &str, plus: PlusSign) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -122,6 +152,22 @@ pub(super) enum PlusSign {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_of_one_domain_are_one_site() {
+        for (origin, site) in [
+            ("https://shop.example", "shop.example"),
+            ("https://api.v2.shop.example:8443", "shop.example"),
+            ("https://www.shop.co.uk", "shop.co.uk"),
+            ("https://shop.co.uk", "shop.co.uk"),
+            ("https://www.bbc.uk", "bbc.uk"),
+            ("http://localhost:8080", "localhost"),
+            ("http://10.0.0.1:80", "10.0.0.1"),
+            ("http://[::1]:80", "[::1]"),
+        ] {
+            assert_eq!(origin_site(origin), site);
+        }
+    }
 
     #[test]
     fn urls_are_split_into_origin_and_path() {

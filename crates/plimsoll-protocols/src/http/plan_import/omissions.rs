@@ -12,6 +12,8 @@ pub(super) enum OmissionReason {
     Asset,
     /// The request goes to another origin; the text lists a few of the other origins.
     OtherOrigin(String),
+    /// The request goes to another site; the text lists a few of the other sites' origins.
+    OtherSite(String),
     /// The request comes after the maximum number of steps.
     BeyondLimit,
     /// The URL is a data URL, or internal to the browser.
@@ -40,6 +42,10 @@ impl OmissionReason {
             OmissionReason::OtherOrigin(origins) => (
                 format!("of another origin ({origins})"),
                 format!("of other origins ({origins})"),
+            ),
+            OmissionReason::OtherSite(origins) => (
+                format!("of another site ({origins}): --all-origins keeps it"),
+                format!("of other sites ({origins}): --all-origins keeps them"),
             ),
             OmissionReason::BeyondLimit => {
                 let reason = format!("behind the first {MAX_STEPS}, the most steps of a journey");

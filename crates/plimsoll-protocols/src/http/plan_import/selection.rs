@@ -5,15 +5,18 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_engine::script::MAX_LINKS;
 use plimsoll_model::formats::quantity;
 
-use super::exchange::{RecordedExchange, split_url};
+use super::exchange::{RecordedExchange, origin_site, split_url};
 use super::omissions::{MAX_STEPS, OmissionReason};
 use crate::interface::protocol_module::PlanImportRequest;
 
 /// The rules by which requests of a recording are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestSelection<'a> {
-    /// The only origin whose requests are kept. Default: that of most requests, and as many others as a journey can have.
+    /// The only origin whose requests are kept. Default: that of most requests, and others of its site, as many as a
+    /// journey can have.
     pub(super) origin: Option<&'a str>,
+    /// Whether requests to other sites are kept as well.
+    pub(super) all_origins: bool,
     /// Whether images, fonts, style sheets and scripts are kept.
     pub(super) with_assets: bool,
 }
@@ -23,6 +26,7 @@ impl<'a> RequestSelection<'a> {
     pub(super) fn from_request(request: &PlanImportRequest<'a>) -> RequestSelection<'a> {
         RequestSelection {
             origin: request.origin,
+            all_origins: request.all_origins,
             with_assets: request.with_assets,
         }
     }
@@ -111,24 +115,43 @@ impl RecordedTraffic {
     ) -> Result<(), String> {
         let counts = count_by_origin(&kept);
         self.origin = choose_origin(&counts, selection.origin)?;
+        let others: Vec<&OriginCount> = counts
+            .iter()
+            .filter(|count| count.origin != self.origin)
+            .collect();
+        let site = origin_site(&self.origin).to_owned();
         let is_counted = |count: &OriginCount| count.others > 0 || selection.with_assets;
-        let others = counts.iter().filter(|count| count.origin != self.origin);
+        let is_of_site =
+            |count: &OriginCount| selection.all_origins || origin_site(&count.origin) == site;
+        let mut of_other_sites = Vec::new();
         if selection.origin.is_none() {
-            let kept = others.clone().filter(|count| is_counted(count));
-            let kept = kept.take(MAX_LINKS - 1).map(|count| count.origin.clone());
-            self.other_origins = kept.collect();
+            let (kept, left_out): (Vec<&OriginCount>, Vec<&OriginCount>) = others
+                .iter()
+                .copied()
+                .filter(|count| is_counted(count))
+                .partition(|count| is_of_site(count));
+            let kept = kept.into_iter().take(MAX_LINKS - 1);
+            self.other_origins = kept.map(|count| count.origin.clone()).collect();
+            of_other_sites = left_out.iter().map(|count| count.origin.as_str()).collect();
         }
-        let left_out = others.map(|count| count.origin.as_str());
-        let is_left_out = |origin: &&str| !self.other_origins.iter().any(|kept| kept == origin);
-        let left_out: Vec<&str> = left_out.filter(is_left_out).collect();
-        let left_out = list_origins(&left_out);
+        let left_out = others.iter().map(|count| count.origin.as_str());
+        let left_out = left_out.filter(|origin| {
+            !self.other_origins.iter().any(|kept| kept == origin)
+                && !of_other_sites.contains(origin)
+        });
+        let left_out = list_origins(&left_out.collect::<Vec<&str>>());
+        let left_out_sites = list_origins(&of_other_sites);
         for (is_asset, exchange) in kept {
             let is_selected =
                 exchange.origin == self.origin || self.other_origins.contains(&exchange.origin);
-            let reason = if !is_selected {
-                OmissionReason::OtherOrigin(left_out.clone())
-            } else if is_asset && !selection.with_assets {
+            let is_of_other_site = of_other_sites.contains(&exchange.origin.as_str());
+            let reason = if is_asset && !selection.with_assets && (is_selected || is_of_other_site)
+            {
                 OmissionReason::Asset
+            } else if is_of_other_site {
+                OmissionReason::OtherSite(left_out_sites.clone())
+            } else if !is_selected {
+                OmissionReason::OtherOrigin(left_out.clone())
             } else {
                 self.exchanges.push(exchange);
                 continue;

@@ -9,7 +9,9 @@ use plimsoll_model::formats::redaction;
 use super::answer_values::response_cookies;
 use super::correlation::ValueCorrelator;
 use super::draft::{HeaderText, PartDraft, StepDraft};
-use super::exchange::{RecordedExchange, RecordedPart, RequestBody, find_header, split_url};
+use super::exchange::{
+    RecordedExchange, RecordedPart, RequestBody, find_header, origin_host, split_url,
+};
 use super::request_parts::{find_body_values, find_path_values};
 use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::{SecretPlaceholders, is_secret_under_name};
@@ -376,16 +378,6 @@ impl StepBuilder {
                 self.jar.insert((host, name.to_owned()), value.to_owned());
             }
         }
-    }
-}
-
-/// Returns the host of an origin such as `https://shop.example:8443`.
-fn origin_host(origin: &str) -> &str {
-    let host = origin.split_once("://").map_or(origin, |(_, host)| host);
-    match host.rsplit_once(':') {
-        // The colons of an IPv6 address are not before a port.
-        Some((name, port)) if !port.ends_with(']') => name,
-        _ => host,
     }
 }
 

@@ -11,6 +11,7 @@ pub(super) fn request<'a>(text: &'a str) -> PlanImportRequest<'a> {
         text,
         name: "shop",
         origin: None,
+        all_origins: false,
         with_assets: false,
         operations: &[],
     }
@@ -327,7 +328,7 @@ fn unrelated_entries_are_left_out_and_counted() {
     ];
     let text = archive(&entries);
     let (plan, imported) = plan(&text);
-    assert_eq!(plan["steps"].as_array().expect("steps").len(), 3);
+    assert_eq!(plan["steps"].as_array().expect("steps").len(), 2);
     assert_eq!(
         step(&plan, 1)["expect"].as_array().expect("statuses"),
         &[404.into()]
@@ -339,6 +340,7 @@ fn unrelated_entries_are_left_out_and_counted() {
     let left_out = left_out.expect("a note");
     for part in [
         "1 asset (--with-assets keeps it)",
+        "1 of another site (https://b): --all-origins keeps it",
         "1 data: URL or",
         "1 WebSocket;",
         "2 failed, blocked or aborted",
