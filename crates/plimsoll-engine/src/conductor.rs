@@ -239,7 +239,8 @@ pub fn run_scripts<C: ScriptFactory>(
 pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
     resolver::target_addresses(target).map_err(|source| EngineError::Resolve {
         url: target.url.clone(),
-        host: target.host.clone(),
+        host: target.next_hop().host.clone(),
+        is_proxy: target.proxy.is_some(),
         source,
     })
 }

@@ -16,7 +16,7 @@ pub struct ConnectFailure {
     pub detail: String,
     /// Whether the TLS handshake was complete, so that the server speaks TLS.
     pub is_after_tls: bool,
-    /// Whether the connection was to a proxy, which had not yet connected to the target.
+    /// Whether the proxy is at fault, which had not yet connected to the target.
     pub is_at_proxy: bool,
 }
 
@@ -38,13 +38,15 @@ pub enum EngineError {
     /// TLS could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsSetupError),
-    /// The target's name did not resolve.
-    #[error("{url}: host name {host:?} not resolved: {source}")]
+    /// The name of the target, or of the proxy in front of it, did not resolve.
+    #[error("{url}: host name {host:?}{} not resolved: {source}", name_owner(*is_proxy))]
     Resolve {
         /// The target's URL as in the plan.
         url: String,
         /// The name that was looked up.
         host: String,
+        /// Whether the name is the proxy's.
+        is_proxy: bool,
         /// The resolver's error.
         source: io::Error,
     },
@@ -92,6 +94,15 @@ pub enum EngineError {
         /// The error message of the process.
         problem: String,
     },
+}
+
+/// Returns whose host name it is, for a message; empty for the target's.
+fn name_owner(is_proxy: bool) -> &'static str {
+    if is_proxy {
+        " of the proxy (load.proxy)"
+    } else {
+        ""
+    }
 }
 
 /// Returns an explanation for TLS outcomes, whose messages presuppose knowledge of TLS.

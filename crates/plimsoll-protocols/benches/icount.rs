@@ -144,6 +144,7 @@ impl Network for Memory {
         let found = ResolvedAddresses {
             addresses: Arc::new([Address::Tcp(([127, 0, 0, 1], 1).into())]),
             may_change: false,
+            is_proxy: false,
         };
         self.names.pop_front().map(|token| (token, Ok(found)))
     }

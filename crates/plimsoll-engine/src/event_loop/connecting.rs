@@ -282,14 +282,17 @@ where
             return;
         };
         let timeout = self.share.load.connect_timeout;
-        let asked = connection.socket.as_ref();
-        let asked = asked.and_then(|socket| self.network.pending_proxy(socket));
-        let waiting_for = match asked.filter(|_| connection.state == ConnectionState::Connecting) {
+        let is_at_proxy = connection.state == ConnectionState::Connecting
+            && self.addresses[usize::from(connection.target)].is_proxy();
+        let asked = connection.socket.as_ref().filter(|_| is_at_proxy);
+        let waiting_for = match asked.and_then(|socket| self.network.pending_proxy(socket)) {
             Some(proxy) => format!("an answer of the proxy {proxy}, which accepted the connection"),
+            None if is_at_proxy => format!("{waiting_for} to the proxy (load.proxy)"),
             None => waiting_for.to_owned(),
         };
         let detail = format!("waited {timeout:?} (load.connect_timeout) for {waiting_for}");
-        let loss = ConnectionLoss::new(Outcome::ConnectTimeout, detail);
+        let mut loss = ConnectionLoss::new(Outcome::ConnectTimeout, detail);
+        loss.is_at_proxy = is_at_proxy;
         self.on_disconnect(control, index, &loss, now);
     }
 

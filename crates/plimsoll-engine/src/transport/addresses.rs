@@ -15,6 +15,7 @@ use crate::transport::connection_loss::ConnectionLoss;
 use crate::transport::network::{
     LookupScope, Network, ResolveResult, ResolvedAddresses, SocketToken,
 };
+use crate::transport::tunnel::{describe_proxy_failure, is_failure_of_proxy};
 
 /// Time for which an address is excluded after its first failure; it doubles with each further failure.
 const MIN_EXCLUSION: Duration = Duration::from_secs(1);
@@ -36,6 +37,8 @@ pub(crate) struct TargetAddresses {
     until: Time,
     /// Whether a shared lookup is in progress.
     is_lookup_pending: bool,
+    /// Whether the addresses are those of the proxy in front of the target.
+    is_proxy: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +68,11 @@ impl TargetAddresses {
     /// Returns whether any addresses are known, however old.
     pub(crate) fn has_any(&self) -> bool {
         !self.current.is_empty()
+    }
+
+    /// Returns whether the addresses are those of the proxy in front of the target.
+    pub(crate) fn is_proxy(&self) -> bool {
+        self.is_proxy
     }
 
     /// Returns whether a shared lookup is in progress.
@@ -108,6 +116,7 @@ impl TargetAddresses {
 
     fn update(&mut self, found: &ResolvedAddresses, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
+        self.is_proxy = found.is_proxy;
         // A single literal address gets no separate statistics.
         let counted = found.may_change || found.addresses.len() > 1;
         self.current.clear();
@@ -192,11 +201,21 @@ impl TargetAddresses {
             0 | 1 => String::new(),
             n => format!(" (the last of {n} addresses)"),
         };
-        let unreached = self.address_at(place).describe_failure(e);
-        ConnectionLoss::new(
+        let address = self.address_at(place);
+        let unreached = if self.is_proxy {
+            describe_proxy_failure(address, e)
+        } else {
+            address.describe_failure(e)
+        };
+        let loss = ConnectionLoss::new(
             classify_connect_error(e),
             format!("{unreached}{advice}{last}"),
-        )
+        );
+        if self.is_proxy && is_failure_of_proxy(e) {
+            loss.at_proxy()
+        } else {
+            loss
+        }
     }
 
     /// Records an established connection to the address with the index `place`.
@@ -252,6 +271,7 @@ pub fn classify_connect_error(e: &io::Error) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::tunnel::proxy_error;
 
     fn three_addresses(recorder: &mut Recorder) -> TargetAddresses {
         let mut addresses = TargetAddresses::default();
@@ -260,6 +280,7 @@ mod tests {
                 .map(|text| Address::Tcp(text.parse().unwrap()))
                 .into(),
             may_change: true,
+            is_proxy: false,
         };
         addresses.update(&found, Time(1_000), recorder);
         addresses
@@ -326,6 +347,48 @@ mod tests {
     }
 
     #[test]
+    fn failures_of_proxy_differ_from_those_behind_it() {
+        let mut recorder = Recorder::new(1);
+        let mut addresses = TargetAddresses::default();
+        let found = ResolvedAddresses {
+            addresses: [Address::Tcp("10.0.0.1:3128".parse().unwrap())].into(),
+            may_change: false,
+            is_proxy: true,
+        };
+        addresses.update(&found, Time(1_000), &mut recorder);
+        let system = |errno: rustix::io::Errno| io::Error::from(errno);
+        let answer = |kind: io::ErrorKind| proxy_error(&io::Error::new(kind, "it answered"));
+        for (e, is_at_proxy, prefix) in [
+            (
+                system(rustix::io::Errno::CONNREFUSED),
+                true,
+                "the proxy (load.proxy): connect to",
+            ),
+            (
+                system(rustix::io::Errno::HOSTUNREACH),
+                true,
+                "the proxy (load.proxy): connect to",
+            ),
+            (answer(io::ErrorKind::PermissionDenied), true, "connect to"),
+            // A SOCKS5 proxy says that the target refused.
+            (
+                answer(io::ErrorKind::ConnectionRefused),
+                false,
+                "connect to",
+            ),
+            (
+                io::Error::other(LocalResourceError::Memory),
+                false,
+                "connect to",
+            ),
+        ] {
+            let loss = addresses.describe_connect_failure(0, &e);
+            assert_eq!(loss.is_at_proxy, is_at_proxy, "{e}");
+            assert!(loss.detail.starts_with(prefix), "{}", loss.detail);
+        }
+    }
+
+    #[test]
     fn address_keeps_index_across_lookups() {
         let mut recorder = Recorder::new(1);
         let mut addresses = three_addresses(&mut recorder);
@@ -335,6 +398,7 @@ mod tests {
                 .map(|text| Address::Tcp(text.parse().unwrap()))
                 .into(),
             may_change: true,
+            is_proxy: false,
         };
         addresses.update(&found, Time(2_000), &mut recorder);
         assert_eq!(addresses.connect_order(0, Time(1)), [2, 3]);

@@ -13,12 +13,25 @@ use crate::transport::address::LocalResourceError;
 pub struct ConnectionLoss {
     pub(crate) outcome: Outcome,
     pub(crate) detail: String,
+    /// Whether the proxy is at fault, which had not yet connected to the target.
+    pub(crate) is_at_proxy: bool,
 }
 
 impl ConnectionLoss {
     pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> ConnectionLoss {
-        let detail = detail.into();
-        ConnectionLoss { outcome, detail }
+        ConnectionLoss {
+            outcome,
+            detail: detail.into(),
+            is_at_proxy: false,
+        }
+    }
+
+    /// Marks the loss as the proxy's fault.
+    pub(crate) fn at_proxy(self) -> ConnectionLoss {
+        ConnectionLoss {
+            is_at_proxy: true,
+            ..self
+        }
     }
 
     /// Returns the loss of a connection that the peer closed in an orderly way.

@@ -70,6 +70,8 @@ pub struct ResolvedAddresses {
     pub addresses: Arc<[Address]>,
     /// Whether another lookup may return other addresses.
     pub may_change: bool,
+    /// Whether they belong to the proxy in front of the target.
+    pub is_proxy: bool,
 }
 
 /// The result of a name lookup, or its error; shared by all requests that were pending when it arrived.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use plimsoll_model::plan::{ForwardProxy, ProxyKind, Target};
 
+use super::address::{Address, LocalResourceError};
+
 /// Maximum length of a proxy's answer in bytes.
 pub const MAX_ANSWER_BYTES: usize = 16 << 10;
 
@@ -273,6 +275,30 @@ fn socks5_reply_error(code: u8) -> io::Error {
 /// Adds to an error's message that it occurred on the connection to the proxy.
 pub fn proxy_error(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("the proxy: {e}"))
+}
+
+/// Describes why connecting to `address`, which is a proxy's, failed.
+pub fn describe_proxy_failure(address: &Address, e: &io::Error) -> String {
+    let unreached = address.describe_failure(e);
+    // The other errors name the proxy, or a shortage of this machine.
+    if e.get_ref().is_none() {
+        format!("the proxy (load.proxy): {unreached}")
+    } else {
+        unreached
+    }
+}
+
+/// Returns whether the proxy is at fault for an error of connecting through it, and neither this machine nor the target
+/// behind the proxy.
+pub fn is_failure_of_proxy(e: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    let is_of_target = matches!(
+        e.kind(),
+        Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::TimedOut
+    );
+    // A SOCKS5 proxy answers with these kinds if it could not connect to the target.
+    let is_answer_about_target = e.get_ref().is_some() && is_of_target;
+    LocalResourceError::from_io_error(e).is_none() && !is_answer_about_target
 }
 
 fn protocol_error(why: &str) -> io::Error {

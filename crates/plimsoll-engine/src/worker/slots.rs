@@ -180,6 +180,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             *failed += 1;
             failure.get_or_insert_with(|| ConnectFailure {
                 is_after_tls,
+                is_at_proxy: loss.is_at_proxy,
                 ..ConnectFailure::new(loss.outcome, &*loss.detail)
             });
         }

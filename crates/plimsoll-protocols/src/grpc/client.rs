@@ -30,7 +30,7 @@ use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response
 use tonic::{Code, Status};
 
 use crate::http2::{connection_closed_error, other_protocol_error};
-use crate::shared::dial::{connect_to_first, open_tunnel};
+use crate::shared::dial::connect_to_target;
 
 /// Why a server can't be queried.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,14 @@ impl ConnectError {
     /// Returns the error for a failure before TLS is established.
     fn link(outcome: Outcome, detail: String) -> ConnectError {
         ConnectError::Link(ConnectFailure::new(outcome, detail))
+    }
+
+    /// Sets whether the proxy is at fault for the failure.
+    fn at_proxy(mut self, is_at_proxy: bool) -> ConnectError {
+        if let ConnectError::Link(failure) = &mut self {
+            failure.is_at_proxy = is_at_proxy;
+        }
+        self
     }
 
     /// Marks a failure as one that followed the TLS handshake.
@@ -101,25 +109,14 @@ impl GrpcConnection {
         let until = Instant::now() + server.connect_timeout;
         let origin = parse_origin(server)?;
         let metadata = parse_metadata(server)?;
-        let tcp = connect_to_first(&server.addresses);
-        let tcp = with_timeout(server, until, "the TCP connection", tcp).await?;
-        let mut tcp = tcp.map_err(|(address, e)| {
-            let what = if server.tunnel.is_some() {
-                "the proxy (load.proxy): "
-            } else {
-                ""
-            };
-            let detail = format!("{what}{}", address.describe_failure(&e));
-            ConnectError::Link(ConnectFailure {
-                is_at_proxy: server.tunnel.is_some(),
-                ..ConnectFailure::new(classify_connect_error(&e), detail)
-            })
-        })?;
-        if let Some(tunnel) = &server.tunnel {
-            let opened = open_tunnel(&mut tcp, tunnel);
-            let opened = with_timeout(server, until, "the proxy", opened).await?;
-            opened.map_err(|e| ConnectError::link(classify_connect_error(&e), e.to_string()))?;
-        }
+        let (what, is_at_proxy) = match server.tunnel {
+            Some(_) => ("the proxy (load.proxy)", true),
+            None => ("the TCP connection", false),
+        };
+        let tcp = connect_to_target(&server.addresses, server.tunnel.as_ref());
+        let tcp = with_timeout(server, until, what, tcp).await;
+        let tcp = tcp.map_err(|timeout| timeout.at_proxy(is_at_proxy))?;
+        let tcp = tcp.map_err(ConnectError::Link)?;
         let sender = match &server.tls {
             None => {
                 let greeted = start_http2(tcp, None);

@@ -16,19 +16,18 @@ use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
-use plimsoll_engine::worker::classify_connect_error;
 use plimsoll_engine::{ConnectFailure, EngineError};
 use plimsoll_model::formats::redaction::{is_secret_field_name, mask_urls};
 use plimsoll_model::plan::{RequestFields, TlsPlan};
 use plimsoll_model::rows::template::VaryingMetadata;
 use plimsoll_model::spec::{CallSpec, Spec, call_path, parse_target, split_scheme};
-use plimsoll_model::{Outcome, Plan};
+use plimsoll_model::Plan;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::call::{HttpCall, HttpVersion};
 use super::section::HttpSpec;
 use crate::interface::protocol_module::{PrepareError, RedirectHop};
-use crate::shared::dial::{connect_to_first, open_tunnel};
+use crate::shared::dial::connect_to_target;
 
 /// The deadline of the request if the call has none.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -247,26 +246,15 @@ pub(super) fn request_once(
     let runtime = plimsoll_serving::build_runtime(Some(1)).map_err(|e| e.to_string())?;
     let deadline = plan.load.deadline.unwrap_or(DEFAULT_DEADLINE);
     let limit = plan.load.connect_timeout + deadline;
-    let lost = |outcome: Outcome, detail: String| {
+    let lost = |failure: ConnectFailure| {
         PrepareError::Engine(EngineError::NoConnection {
             url: mask_urls(&plan.target.url).into_owned(),
-            failure: ConnectFailure::new(outcome, detail),
+            failure,
         })
     };
     let asked = async {
-        let mut tcp = connect_to_first(&addresses).await.map_err(|(address, e)| {
-            let what = if tunnel.is_some() {
-                "the proxy (load.proxy): "
-            } else {
-                ""
-            };
-            let unreached = address.describe_failure(&e);
-            lost(classify_connect_error(&e), format!("{what}{unreached}"))
-        })?;
-        if let Some(tunnel) = &tunnel {
-            let opened = open_tunnel(&mut tcp, tunnel).await;
-            opened.map_err(|e| lost(classify_connect_error(&e), e.to_string()))?;
-        }
+        let tcp = connect_to_target(&addresses, tunnel.as_ref()).await;
+        let tcp = tcp.map_err(lost)?;
         let answer = match &tls {
             None => send_request(tcp, version, request).await,
             Some(tls) => {
@@ -274,7 +262,7 @@ pub(super) fn request_once(
                 let secured = connector.connect(tls.server_name().clone(), tcp).await;
                 let secured = secured.map_err(|e| {
                     let (outcome, detail) = tls.classify_connection_error(&e);
-                    lost(outcome, detail)
+                    lost(ConnectFailure::new(outcome, detail))
                 })?;
                 send_request(secured, version, request).await
             }

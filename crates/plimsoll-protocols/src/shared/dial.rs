@@ -7,9 +7,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::Address;
 use plimsoll_engine::transport::address::LocalResourceError;
-use plimsoll_engine::transport::tunnel::{ProxyHandshake, Tunnel, proxy_error};
+use plimsoll_engine::transport::tunnel::{
+    ProxyHandshake, Tunnel, describe_proxy_failure, is_failure_of_proxy, proxy_error,
+};
+use plimsoll_engine::worker::classify_connect_error;
+use plimsoll_engine::{Address, ConnectFailure};
 use plimsoll_model::plan::UnixSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -18,13 +21,38 @@ use tokio::task::JoinSet;
 /// The recommended Connection Attempt Delay of RFC 8305 §8.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
+/// Connects to the first of several addresses that responds; with a tunnel, they are those of a proxy, which connects to
+/// the target.
+///
+/// # Errors
+/// Returns why the last address, or the proxy, could not connect.
+pub(crate) async fn connect_to_target(
+    addresses: &[Address],
+    tunnel: Option<&Arc<Tunnel>>,
+) -> Result<TcpStream, ConnectFailure> {
+    let Some(tunnel) = tunnel else {
+        let connected = connect_to_first(addresses).await;
+        return connected.map_err(|(address, e)| {
+            ConnectFailure::new(classify_connect_error(&e), address.describe_failure(&e))
+        });
+    };
+    let failure = |e: &io::Error, detail: String| ConnectFailure {
+        is_at_proxy: is_failure_of_proxy(e),
+        ..ConnectFailure::new(classify_connect_error(e), detail)
+    };
+    let connected = connect_to_first(addresses).await;
+    let mut proxy =
+        connected.map_err(|(address, e)| failure(&e, describe_proxy_failure(&address, &e)))?;
+    let opened = open_tunnel(&mut proxy, tunnel).await;
+    opened.map_err(|e| failure(&e, e.to_string()))?;
+    Ok(proxy)
+}
+
 /// Tries the addresses in order: the next one when an attempt fails, or in parallel after [`ATTEMPT_DELAY`].
 ///
 /// # Errors
 /// Returns the last address and its error if no address can be connected to.
-pub(crate) async fn connect_to_first(
-    addresses: &[Address],
-) -> Result<TcpStream, (Address, io::Error)> {
+async fn connect_to_first(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
     let mut left = addresses.iter().cloned();
     let mut attempts = JoinSet::new();
     let mut last = None;
@@ -56,7 +84,7 @@ pub(crate) async fn connect_to_first(
 ///
 /// # Errors
 /// Returns an error if the proxy refuses, could not connect, or is not a proxy.
-pub(crate) async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
+async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
     let mut asked = Vec::new();
     let mut opening = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
     let mut answer = Vec::new();

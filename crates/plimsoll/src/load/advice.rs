@@ -23,9 +23,7 @@ pub(crate) fn connect_failure_advice(
     // Once TLS is established, the scheme of the URL is right.
     let of_protocol = of_protocol.filter(|text| !is_after_tls || !text.contains("{secured}"));
     let text = match (of_protocol, is_after_tls) {
-        _ if failure.is_at_proxy && is_unreachable(failure.outcome) => {
-            "is the proxy running, and is its address right ({load.proxy})?"
-        }
+        _ if failure.is_at_proxy => proxy_template(failure.outcome),
         (Some(text), _) => text,
         (None, true) => after_tls_template(failure.outcome, socket),
         (None, false) => advice_template(failure.outcome, socket),
@@ -36,12 +34,28 @@ pub(crate) fn connect_failure_advice(
     flag_names::fill_in_flags(&text)
 }
 
-/// Returns true if nothing answered at the address of a connection.
-fn is_unreachable(outcome: Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::ConnectRefused | Outcome::ConnectTimeout | Outcome::ConnectUnreachable
-    )
+/// Returns a sentence with the remedy for a host name that did not resolve: the target's, or that of the proxy.
+pub(crate) fn unresolved_name_advice(is_proxy: bool) -> String {
+    flag_names::fill_in_flags(if is_proxy {
+        "check the host name of the proxy ({load.proxy})"
+    } else {
+        "check the host name of the target"
+    })
+}
+
+/// Returns the advice for a failure of the proxy, with the placeholders of [`advice_template`].
+fn proxy_template(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::ConnectRefused | Outcome::ConnectUnreachable => {
+            "is the proxy running, and is its address right ({load.proxy})?"
+        }
+        Outcome::ConnectTimeout => {
+            "is the proxy's address right ({load.proxy}), and can it reach the target? {load.connect_timeout} gives it more time"
+        }
+        _ => {
+            "is this the right proxy, and does it need a user and a password ({load.proxy})? Its log may say more"
+        }
+    }
 }
 
 /// Returns the advice for a failure after the TLS handshake, with the placeholders of [`advice_template`].
@@ -227,6 +241,29 @@ mod tests {
             is_at_proxy: false,
         };
         connect_failure_advice(&failure, url, registry::connect_advice(plan, outcome))
+    }
+
+    #[test]
+    fn failures_of_proxy_have_advice_about_it() {
+        for outcome in [
+            Outcome::ConnectRefused,
+            Outcome::ConnectTimeout,
+            Outcome::ConnectUnreachable,
+            Outcome::ConnectFailed,
+            Outcome::Reset,
+        ] {
+            let failure = ConnectFailure {
+                is_at_proxy: true,
+                ..ConnectFailure::new(outcome, "")
+            };
+            for (url, plan) in [("grpc://h:1", grpc()), ("http://h:1", http())] {
+                let of_protocol = registry::connect_advice(&plan, outcome);
+                let advice = connect_failure_advice(&failure, url, of_protocol);
+                assert!(advice.contains("proxy"), "{outcome:?}: {advice}");
+                assert!(!advice.contains("server"), "{outcome:?}: {advice}");
+            }
+        }
+        assert!(unresolved_name_advice(true).contains("of the proxy"));
     }
 
     #[test]

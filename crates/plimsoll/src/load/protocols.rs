@@ -98,17 +98,7 @@ impl LoadRequirements {
 }
 
 /// Returns the error for a load of `plan` that did not start, with help.
-pub(crate) fn start_failure(mut error: EngineError, plan: &Plan) -> Failure {
-    // Behind a proxy, only the proxy itself can refuse a connection, but a SOCKS5 proxy reports in the same way that the
-    // target refused; its message begins with the proxy's words.
-    if let EngineError::NoConnection { failure, .. } = &mut error
-        && plan.target.proxy.is_some()
-        && failure.outcome == Outcome::ConnectRefused
-        && !failure.detail.contains("the proxy: ")
-    {
-        failure.is_at_proxy = true;
-        failure.detail.insert_str(0, "the proxy (load.proxy): ");
-    }
+pub(crate) fn start_failure(error: EngineError, plan: &Plan) -> Failure {
     start_failure_with_advice(error, &|outcome| registry::connect_advice(plan, outcome))
 }
 
@@ -127,10 +117,10 @@ fn start_failure_with_advice(
             url,
             of_protocol(failure.outcome),
         )),
-        EngineError::Resolve { source, .. }
-            if LocalResourceError::from_io_error(source).is_none() =>
-        {
-            Some("check the host name of the target".to_owned())
+        EngineError::Resolve {
+            source, is_proxy, ..
+        } if LocalResourceError::from_io_error(source).is_none() => {
+            Some(advice::unresolved_name_advice(*is_proxy))
         }
         _ => None,
     };

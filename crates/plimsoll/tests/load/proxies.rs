@@ -265,6 +265,15 @@ fn proxy_that_refuses_connections_is_named() {
                 "--calls",
                 "1",
             ][..],
+            &[
+                "http",
+                "http://localhost:2/",
+                "-L",
+                "--clients",
+                "1",
+                "--calls",
+                "1",
+            ],
             &["grpc", "list", "grpc://localhost:2"],
         ] {
             let out = place.run(&[call, &["--proxy", &proxy]].concat());
@@ -280,5 +289,47 @@ fn proxy_that_refuses_connections_is_named() {
                 assert!(said.contains(part), "{call:?} {proxy}: {said}");
             }
         }
+    }
+}
+
+#[test]
+fn proxy_is_named_in_failures_during_load() {
+    let place = Place::new();
+    let address = format!("127.0.0.1:{}", free_port());
+    let proxy = format!("http://{address}");
+    let call = ["http", "http://localhost:2/", "--cold", "--proxy", &proxy];
+    let load = ["--clients", "1", "--calls", "2", "--out", "failed"];
+    let out = place.run(&[&call[..], &load].concat());
+    let run = place.run_json("failed");
+    assert_eq!(run["total"]["ok"], 0, "{}", stderr_of(&out));
+    let details = run["details"].to_string();
+    assert!(
+        details.contains(&format!("the proxy (load.proxy): connect to {address}")),
+        "{details}"
+    );
+}
+
+#[test]
+fn unknown_host_of_proxy_is_named() {
+    let place = Place::new();
+    let out = place.run(&[
+        "http",
+        "http://localhost:2/",
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+        "--proxy",
+        "http://proxy.invalid:1",
+    ]);
+    assert!(!out.status.success());
+    let said = stderr_of(&out).replace(['│', '╰', '─', '▶'], " ");
+    let said: Vec<&str> = said.split_whitespace().collect();
+    let said = said.join(" ");
+    for part in [
+        "\"proxy.invalid\" of the proxy",
+        "check the host name of the proxy",
+    ] {
+        assert!(said.contains(part), "{said}");
     }
 }

@@ -31,6 +31,8 @@ struct LookupName {
     port: u16,
     /// One source address per family that connections use; empty if the system chooses.
     sources: Vec<IpAddr>,
+    /// Whether the name is that of the proxy in front of the target.
+    is_proxy: bool,
 }
 
 struct ResolverThread {
@@ -40,6 +42,7 @@ struct ResolverThread {
 
 impl Resolver {
     pub(crate) fn new(target: &Target, sources: &[IpAddr], waker: Waker) -> Resolver {
+        let is_proxy = target.proxy.is_some();
         let target = &target.next_hop();
         let name = LookupName {
             host: target.host.clone(),
@@ -49,10 +52,12 @@ impl Resolver {
                 .iter()
                 .filter_map(|is_of| sources.iter().copied().find(is_of))
                 .collect(),
+            is_proxy,
         };
         let fixed = addresses_without_lookup(target).map(|addresses| ResolvedAddresses {
             addresses: filter_by_source_family(addresses, &name.sources).into(),
             may_change: false,
+            is_proxy,
         });
         Resolver {
             name,
@@ -134,6 +139,7 @@ fn resolve_name(name: &LookupName) -> ResolveResult {
     Ok(ResolvedAddresses {
         addresses: filter_by_source_family(addresses, &name.sources).into(),
         may_change: true,
+        is_proxy: name.is_proxy,
     })
 }
 

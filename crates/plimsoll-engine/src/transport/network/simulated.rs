@@ -583,15 +583,11 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         if self.now >= self.conditions.lookups_fail_from {
             return Some((token, Err(io::Error::other("no server answers").into())));
         }
+        let addresses = self.conditions.addresses.iter().copied();
         let found = ResolvedAddresses {
-            addresses: self
-                .conditions
-                .addresses
-                .iter()
-                .copied()
-                .map(Address::Tcp)
-                .collect(),
-            may_change: self.conditions.addresses.len() > 1,
+            may_change: addresses.len() > 1,
+            addresses: addresses.map(Address::Tcp).collect(),
+            is_proxy: false,
         };
         Some((token, Ok(found)))
     }
