@@ -385,7 +385,7 @@ pub struct LoadSpec {
     /// Threads that generate load, in each process [default: as many as are useful].
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub workers: Option<u16>,
-    /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us].
+    /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us; with a tick 0s].
     #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub spin: Option<Period>,
     /// Send calls that are due within TIME together, at its end: fewer wake-ups, and so less CPU per call. Response
