@@ -58,7 +58,7 @@ pub(crate) struct OpenLoop {
     /// The time from which calls are released without waiting for a tick.
     ticks_end: Time,
     /// With ticks and the kernel's receive times: sleeps from tick to tick. `None` if answers are read on arrival.
-    pub(crate) tick_sleep: Option<TickSleep>,
+    pub(super) tick_sleep: Option<TickSleep>,
     /// The CPU meter, if several loads alternate in batches and CPU time is measured for each batch.
     pub(crate) batch_meter: Option<BatchMeter>,
 }

@@ -108,10 +108,9 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             client_numbers: by_client.then(|| ClientNumbers::from_share(&share)),
         };
         let mut worker = EventLoop::with_client(users, share, network, links, READ_BUFFER_BYTES);
-        match &mut worker.call_source {
-            CallSource::Closed(closed) => closed.ready_clients = clients,
-            // Scripts act on each answer, so answers are read on arrival.
-            CallSource::Open(open) => open.tick_sleep = None,
+        // Plans with users have no ticks, so an open loop has nothing to set here: answers are read on arrival.
+        if let CallSource::Closed(closed) = &mut worker.call_source {
+            closed.ready_clients = clients;
         }
         worker
     }

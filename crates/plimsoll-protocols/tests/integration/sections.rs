@@ -2,6 +2,8 @@
 
 mod replays;
 mod traces;
+#[path = "sections/users.rs"]
+mod users;
 
 use crate::built;
 
