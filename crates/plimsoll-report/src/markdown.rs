@@ -130,7 +130,7 @@ fn write_figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
         .unwrap_or_default();
     write_section(
         out,
-        &protocol_measures::table(protocol_measures::timed_callers_name(), besides),
+        &protocol_measures::table(protocol_measures::protocol_times_heading(run), besides),
         None,
     );
     if let Some(memory) = &summary.memory {

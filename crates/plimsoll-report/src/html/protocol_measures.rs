@@ -1,13 +1,14 @@
 //! The sections of streams and sessions, which have figures in addition to those of calls.
 
 use maud::{Markup, html};
+use plimsoll_model::TimeMeasure;
 
 use super::RunView;
 use super::page::section;
 use super::tables::{facts_table, merged_times, times_table};
 use crate::sections::protocol_measures::{
     CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving_callers,
-    describe_distribution, protocol_facts, protocol_times, timed_callers_name,
+    describe_distribution, protocol_facts, protocol_times, query_callers_name,
 };
 
 /// Returns the section about the messages of streams.
@@ -46,13 +47,24 @@ pub(super) fn protocol_sections(views: &[RunView]) -> Markup {
     if facts_shown.is_empty() {
         return html! {};
     }
-    let asks = |(_, fact): &(String, CountFact)| fact.name == timed_callers_name();
-    let arrived = |view: &RunView| {
-        arriving_callers(&view.run).is_some_and(|callers| callers.name() == timed_callers_name())
+    let arrived = |name: &str| {
+        facts_shown.iter().any(|(_, fact)| fact.name == name)
+            || views.iter().any(|view| {
+                arriving_callers(&view.run).is_some_and(|callers| callers.name() == name)
+            })
     };
     let are_all = |name: &str| facts_shown.iter().all(|(_, fact)| fact.name == name);
-    let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
-        (capitalise(timed_callers_name()), TOKEN_TIMES_NOTE)
+    let (heading, lead) = if arrived(query_callers_name()) {
+        (capitalise(query_callers_name()), TOKEN_TIMES_NOTE)
+    } else if arrived(USERS) {
+        let note = if has_times(views, TimeMeasure::is_about_tokens) {
+            TOKEN_TIMES_NOTE
+        } else if has_times(views, |measure| measure == TimeMeasure::Journey) {
+            JOURNEY_TIMES_NOTE
+        } else {
+            ""
+        };
+        (capitalise(USERS), note)
     } else if !rows.is_empty() {
         ("Tokens".to_owned(), TOKEN_TIMES_NOTE)
     } else if are_all(LINK_BYTES_LABEL) {
@@ -74,6 +86,23 @@ pub(super) fn protocol_sections(views: &[RunView]) -> Markup {
     };
     section(&heading, lead, &content)
 }
+
+/// The name of users who make several calls each.
+const USERS: &str = "users";
+
+/// Returns whether a run has times of a measure for which `is_wanted` returns true.
+fn has_times(views: &[RunView], is_wanted: impl Fn(TimeMeasure) -> bool) -> bool {
+    views.iter().any(|view| {
+        let measures = view.run.summary.total.measures.as_ref();
+        measures.is_some_and(|measures| {
+            TimeMeasure::all()
+                .any(|measure| is_wanted(measure) && measures.times.contains_key(measure.key()))
+        })
+    })
+}
+
+const JOURNEY_TIMES_NOTE: &str =
+    "Journey: from a user's arrival to the end of the last step, of journeys that succeeded.";
 
 const TOKEN_TIMES_NOTE: &str = "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.";
 

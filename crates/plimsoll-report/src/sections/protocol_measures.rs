@@ -21,6 +21,8 @@ pub(crate) const STREAMS_NOTE: &str =
 pub(crate) struct CallerCounts {
     ok: Count,
     failed: Count,
+    /// The counter of callers whom the end of the load stopped; `None`: it stops none.
+    stopped: Option<Count>,
     pub(crate) calls: &'static str,
 }
 
@@ -28,11 +30,13 @@ pub(crate) struct CallerCounts {
 const QUERY_CALLERS: CallerCounts = CallerCounts {
     ok: Count::keyed("sessions_ok"),
     failed: Count::keyed("sessions_failed"),
+    stopped: None,
     calls: "queries",
 };
 const SCRIPT_USERS: CallerCounts = CallerCounts {
     ok: Count::UsersOk,
     failed: Count::UsersFailed,
+    stopped: Some(Count::UsersStopped),
     calls: "calls",
 };
 const RECONNECTED_CALLERS: Count = Count::keyed("sessions_reconnected");
@@ -44,13 +48,22 @@ impl CallerCounts {
         key.strip_suffix("_ok").unwrap_or(key)
     }
 
-    fn ended_counts(&self, of: impl Fn(Count) -> u64) -> (u64, u64) {
-        (of(self.ok), of(self.failed))
+    /// Returns how many callers succeeded, failed, and were stopped by the end of the load.
+    fn ended_counts(&self, of: impl Fn(Count) -> u64) -> [u64; 3] {
+        [of(self.ok), of(self.failed), self.stopped.map_or(0, of)]
+    }
+
+    /// Returns whether any of these callers ended.
+    fn have_ended(&self, of: impl Fn(Count) -> u64) -> bool {
+        self.ended_counts(of) != [0; 3]
     }
 
     fn describe_ended(&self, of: impl Fn(Count) -> u64) -> CountFact {
-        let (ok, failed) = self.ended_counts(of);
-        let text = format!("{} ok, {} failed", count(ok), count(failed));
+        let [ok, failed, stopped] = self.ended_counts(of);
+        let mut text = format!("{} ok, {} failed", count(ok), count(failed));
+        if stopped > 0 {
+            let _ = write!(text, ", {} stopped by the end of the load", count(stopped));
+        }
         CountFact::new(self.name(), text)
     }
 }
@@ -61,7 +74,7 @@ pub(crate) fn arriving_callers(run: &Run) -> Option<CallerCounts> {
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
     [QUERY_CALLERS, SCRIPT_USERS]
         .into_iter()
-        .find(|callers| callers.ended_counts(of) != (0, 0))
+        .find(|callers| callers.have_ended(of))
 }
 
 /// The label of requests in early data.
@@ -223,7 +236,7 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
         let text = format!("{} received, {} unpacked", bytes(packed), bytes(unpacked));
         besides.push(CountFact::new("packed", text));
     }
-    if SCRIPT_USERS.ended_counts(of) != (0, 0) {
+    if SCRIPT_USERS.have_ended(of) {
         besides.push(SCRIPT_USERS.describe_ended(of));
         besides.extend(users_at_once(run));
     }
@@ -232,7 +245,7 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
         + of(Count::TokensPrompt)
         + of(Count::TokensAnswer)
         + of(Count::TokensReceived);
-    if QUERY_CALLERS.ended_counts(of) == (0, 0) && counted + finished > 0 {
+    if !QUERY_CALLERS.have_ended(of) && counted + finished > 0 {
         besides.extend(describe_answers(run, measures, of));
     }
     if !besides.is_empty() {
@@ -416,9 +429,14 @@ fn describe_goodput(run: &Run, good: u64) -> Option<CountFact> {
     Some(CountFact::new("goodput", text))
 }
 
-/// Returns the name of the callers whose times are shown.
-pub(crate) fn timed_callers_name() -> &'static str {
+/// Returns the name of callers whose calls are queries for tokens.
+pub(crate) fn query_callers_name() -> &'static str {
     QUERY_CALLERS.name()
+}
+
+/// Returns the heading of [`protocol_times`]: the callers, or else the tokens of single calls.
+pub(crate) fn protocol_times_heading(run: &Run) -> &'static str {
+    arriving_callers(run).map_or("tokens", |callers| callers.name())
 }
 
 /// Returns the times that only some protocols measure, with their display names.

@@ -5,7 +5,7 @@ use plimsoll_model::runs::run::Run;
 use super::{TerminalOptions, write_facts, write_times_table};
 use crate::quantity::{count, time};
 use crate::sections::protocol_measures::{
-    describe_distribution, protocol_facts, protocol_times, timed_callers_name,
+    describe_distribution, protocol_facts, protocol_times, protocol_times_heading,
 };
 use crate::sections::table::TextTable;
 use plimsoll_model::statistics::distribution::buckets;
@@ -19,7 +19,8 @@ pub(super) fn write_measures(out: &mut String, run: &Run, options: &TerminalOpti
     if measures.times.is_empty() {
         return;
     }
-    write_times_table(out, timed_callers_name(), protocol_times(measures), options);
+    let heading = protocol_times_heading(run);
+    write_times_table(out, heading, protocol_times(measures), options);
     write_distribution(out, run, options);
 }
 

@@ -4,9 +4,11 @@
 
 use crate::made;
 
-use plimsoll_model::Count;
 use plimsoll_model::runs::run::Run;
 use plimsoll_model::runs::run::summary::MeasuresSummary;
+use plimsoll_model::{Count, TimeMeasure};
+use plimsoll_report::html::{self, RunView};
+use plimsoll_report::markdown;
 use plimsoll_report::terminal::{TerminalOptions, render};
 
 fn shown(run: &Run) -> String {
@@ -27,6 +29,44 @@ fn one_counted_thing_is_singular() {
         let text = shown(&run);
         assert!(text.contains(expected), "{text}");
     }
+}
+
+#[test]
+fn users_are_named_and_stopped_ones_counted() {
+    let (_dir, mut run) = made::run("users");
+    let journey = run.summary.total.response.expect("response times");
+    for (ok, stopped, expected) in [
+        (7, 0, "7 ok, 1 failed\n"),
+        (7, 2, "7 ok, 1 failed, 2 stopped by the end of the load\n"),
+    ] {
+        run.summary.total.measures = Some(MeasuresSummary {
+            counts: [
+                (Count::UsersOk.key(), ok),
+                (Count::UsersFailed.key(), 1),
+                (Count::UsersStopped.key(), stopped),
+            ]
+            .into(),
+            times: [(TimeMeasure::Journey.key(), journey)].into(),
+            ..MeasuresSummary::default()
+        });
+        let text = shown(&run);
+        assert!(text.contains(expected), "{expected}: {text}");
+        assert!(!text.contains("sessions"), "{text}");
+        let page = html::runs_page(&[RunView::read(run.clone()).unwrap()]);
+        assert!(page.contains("<h2>Users</h2>"), "{page}");
+        assert!(page.contains("Journey: from a user"), "{page}");
+        assert!(page.contains(expected.trim_end()), "{expected}: {page}");
+        let list = markdown::render(&[run.clone()], None);
+        assert!(list.contains("| users |"), "{list}");
+    }
+    // Users of whom all were stopped are no sessions.
+    run.summary.total.measures = Some(MeasuresSummary {
+        counts: [(Count::UsersStopped.key(), 3)].into(),
+        ..MeasuresSummary::default()
+    });
+    let text = shown(&run);
+    assert!(text.contains("0 ok, 0 failed, 3 stopped"), "{text}");
+    assert!(!text.contains("sessions"), "{text}");
 }
 
 #[test]
