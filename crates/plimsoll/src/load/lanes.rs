@@ -49,7 +49,7 @@ impl LaneSet {
         let mut index = 0;
         let mut lanes = Vec::new();
         for lane in specs {
-            let mut plan = planning::resolve_plan(&lane.spec, environment, source)?;
+            let mut plan = planning::resolve_checked_plan(&lane.spec, environment, source)?;
             plan.load.batches = Some(BatchSchedule {
                 of,
                 index,

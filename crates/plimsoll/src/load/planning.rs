@@ -73,13 +73,19 @@ pub(crate) fn resolve_plan(
     environment: &Environment,
     source: &PlanSource<'_>,
 ) -> Result<Plan, Failure> {
-    if let Some(limits) = &environment.limits {
-        // Also check the files here, because some are not read through `SystemContext`.
-        for (key, path) in spec.data_files().into_iter().chain(spec.tls_files()) {
-            limits.check_file(&key, &path)?;
-        }
-    }
     check_before_commands(spec, environment, source)?;
+    resolve_checked_plan(spec, environment, source)
+}
+
+/// Resolves `spec` into a plan after [`check_before_commands`], which is not repeated.
+///
+/// # Errors
+/// The same as those of [`resolve_plan`].
+pub(crate) fn resolve_checked_plan(
+    spec: &Spec,
+    environment: &Environment,
+    source: &PlanSource<'_>,
+) -> Result<Plan, Failure> {
     let plan = resolve_in_context(&SystemContext::new(environment, spec), source)?;
     if let Some(limits) = &environment.limits {
         limits.check(&plan)?;
@@ -90,8 +96,9 @@ pub(crate) fn resolve_plan(
     Ok(plan)
 }
 
-/// Checks a plan without running its commands, if it has any, so that they run only for a plan that is valid. A plan
-/// whose server has to be asked can't be checked before: the question may need a command's output.
+/// Checks that a plan reads only files that it may, and without running its commands, if it has any, that it is valid,
+/// so that they run only for a valid plan. A plan whose server has to be asked can't be checked before: the question may
+/// need a command's output.
 ///
 /// # Errors
 /// When the plan is invalid; the error shows every problem at its place in `source`.
@@ -100,6 +107,12 @@ pub(crate) fn check_before_commands(
     environment: &Environment,
     source: &PlanSource<'_>,
 ) -> Result<(), Failure> {
+    if let Some(limits) = &environment.limits {
+        // Also check the files here, because some are not read through `SystemContext`.
+        for (key, path) in spec.data_files().into_iter().chain(spec.tls_files()) {
+            limits.check_file(&key, &path)?;
+        }
+    }
     if environment.plan_code == PlanCodePolicy::Skipped || !spec.call.runs_commands() {
         return Ok(());
     }
