@@ -7,8 +7,8 @@ use super::RunView;
 use super::page::section;
 use super::tables::{facts_table, merged_times, times_table};
 use crate::sections::protocol_measures::{
-    CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving_callers,
-    describe_distribution, protocol_facts, protocol_times, query_callers_name,
+    EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving_callers, describe_distribution,
+    protocol_facts, protocol_times, query_callers_name,
 };
 
 /// Returns the section about the messages of streams.
