@@ -193,10 +193,13 @@ fn is_target_unreachable(error: &EngineError) -> bool {
 
 /// Returns whether the directory contains a run that never started because its target was unreachable.
 pub(super) fn has_never_begun(dir: &Path) -> bool {
-    Run::load(dir).is_ok_and(|run| {
-        run.reason
-            .is_some_and(|r| r.starts_with(NEVER_BEGAN_PREFIX))
-    })
+    // Such a run has no intervals. Those of another run may be many, and are not read for this.
+    let intervals = dir.join(run::file_name::INTERVALS);
+    intervals.metadata().is_ok_and(|file| file.len() == 0)
+        && Run::load(dir).is_ok_and(|run| {
+            run.reason
+                .is_some_and(|r| r.starts_with(NEVER_BEGAN_PREFIX))
+        })
 }
 
 /// Removes the files of a run that never started.
