@@ -94,10 +94,10 @@ impl SecondsBlock {
     }
 }
 
-/// The block that is being filled. Its times are histograms, to which a second is added without visiting the times of
-/// the seconds before it.
+/// The seconds of the block that is being filled. Their times are histograms, to which a second is added without visiting
+/// the times of the seconds before it.
 #[derive(Clone, Debug, Default)]
-struct OpenBlock {
+struct UnfinishedSeconds {
     /// Number of seconds in the block.
     seconds: usize,
     /// Calls that ended in complete intervals of the stage.
@@ -108,7 +108,7 @@ struct OpenBlock {
     service: TimeHistogram,
 }
 
-impl OpenBlock {
+impl UnfinishedSeconds {
     fn add(&mut self, record: &StageRecord, complete_length: Option<Duration>) {
         self.seconds += 1;
         if let Some(length) = complete_length {
@@ -141,7 +141,7 @@ pub(super) struct StageSeconds {
     /// The blocks that are full.
     full: Vec<SecondsBlock>,
     seconds_per_block: usize,
-    open: OpenBlock,
+    open: UnfinishedSeconds,
 }
 
 impl Default for StageSeconds {
@@ -149,7 +149,7 @@ impl Default for StageSeconds {
         StageSeconds {
             full: Vec::new(),
             seconds_per_block: 1,
-            open: OpenBlock::default(),
+            open: UnfinishedSeconds::default(),
         }
     }
 }
