@@ -44,7 +44,7 @@ directory. These variables work as well, with bare numbers:
                                --reconnect-pause-most, in seconds
   JWT_SECRET, JWT_ALGORITHM    serve llm, relay gateway: the tokens' secret; HS256
 Precedence: flag, PLIMSOLL_…, these names, .env, .env.loadtest.
-No file can set variables that run commands, load code, write files or lift limits.
+No file can set variables that run commands, load code, say where files go, or lift limits.
 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 invalid usage or plan, 90 inconclusive
 (with objectives), 99 an objective was missed, 130 interrupted.";

@@ -4,12 +4,13 @@
 const RUNS_COMMAND: &str = "it runs a command";
 const LOADS_CODE: &str = "it loads code";
 const WRITES_FILE: &str = "it writes a file";
+const NAMES_FOLDER: &str = "it says where files are written";
 const WRITES_SECRETS: &str = "it writes the secrets of connections to a file";
 const LIMITS_CLIENTS: &str = "it limits what clients of `plimsoll mcp` may do";
 
-/// The variables of flags that run code, write files of any name, or limit what others may do, each with a reason to
-/// show.
-const FORBIDDEN_VARIABLES: [(&str, &str); 27] = [
+/// The variables of flags that run code, say which files are written and where, or limit what others may do, each with a
+/// reason to show.
+const FORBIDDEN_VARIABLES: [(&str, &str); 33] = [
     ("PLIMSOLL_APPLY", RUNS_COMMAND),
     ("PLIMSOLL_BUILD", RUNS_COMMAND),
     ("PLIMSOLL_HEADER_FROM_COMMAND", RUNS_COMMAND),
@@ -29,6 +30,12 @@ const FORBIDDEN_VARIABLES: [(&str, &str); 27] = [
     ("PLIMSOLL_PROMETHEUS", WRITES_FILE),
     ("PLIMSOLL_SAVE_PLAN", WRITES_FILE),
     ("PLIMSOLL_SPANS", WRITES_FILE),
+    ("PLIMSOLL_DIR", NAMES_FOLDER),
+    ("PLIMSOLL_OUT", NAMES_FOLDER),
+    ("PLIMSOLL_OUTPUT_DIR", NAMES_FOLDER),
+    ("OUTPUT_DIR", NAMES_FOLDER),
+    ("PLIMSOLL_RENDEZVOUS", NAMES_FOLDER),
+    ("PLIMSOLL_RUNS", NAMES_FOLDER),
     ("PLIMSOLL_KEY_LOG", WRITES_SECRETS),
     ("SSLKEYLOGFILE", WRITES_SECRETS),
     ("PLIMSOLL_ALLOW", LIMITS_CLIENTS),
@@ -54,7 +61,15 @@ mod tests {
     use super::*;
     use crate::commands;
 
-    /// Collects the variables of flags that run a command or write a file of a given name, by their help.
+    /// The variables of flags that name a folder which is only read.
+    const READ_FOLDERS: [&str; 3] = [
+        "PLIMSOLL_IMPORT_PATH",
+        "PLIMSOLL_RENDEZVOUS_CERTS",
+        "PLIMSOLL_TLS_CERTS",
+    ];
+
+    /// Collects the variables of flags that run a command, write a file of a given name, by their help, or name a folder
+    /// that is not known to be only read.
     fn collect_dangerous_variables(command: &Command, found: &mut Vec<String>) {
         for argument in command.get_arguments() {
             let Some(variable) = argument.get_env() else {
@@ -68,8 +83,11 @@ mod tests {
             let writes = ["Write ", "Also write ", "Append ", "New file "]
                 .iter()
                 .any(|verb| help.starts_with(verb));
-            if names_command || names_file && writes {
-                found.push(variable.to_string_lossy().into_owned());
+            let variable = variable.to_string_lossy().into_owned();
+            let names_folder = values.iter().any(|name| name.starts_with("DIR"))
+                && !READ_FOLDERS.contains(&variable.as_str());
+            if names_command || names_folder || names_file && writes {
+                found.push(variable);
             }
         }
         for sub in command.get_subcommands() {
@@ -82,12 +100,15 @@ mod tests {
         let mut dangerous = Vec::new();
         collect_dangerous_variables(&commands::command(), &mut dangerous);
         assert!(dangerous.len() > 10, "{dangerous:?}");
+        assert!(dangerous.iter().any(|variable| variable == "PLIMSOLL_OUT"));
         for variable in &dangerous {
             assert!(
                 find_reason(variable).is_some(),
                 "an env file can set {variable}, which runs a command or writes a file"
             );
         }
+        // An alias writes where its flag does.
+        assert!(find_reason("OUTPUT_DIR").is_some());
         assert_eq!(find_reason("PLIMSOLL_RATE"), None);
     }
 }

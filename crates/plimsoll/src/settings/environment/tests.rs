@@ -47,16 +47,18 @@ fn precedence_is_process_then_alias_then_file() {
 }
 
 #[test]
-fn env_file_cannot_run_commands_or_plugins() {
+fn env_file_cannot_run_code_or_choose_folders() {
     let mut environment = Environment::default();
     let text = "PLIMSOLL_HEADER_FROM_COMMAND=\"a: touch x\"\nPLIMSOLL_CODEC=x.so\nPLIMSOLL_RATE=5/s\n\
-                SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\n";
+                SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\nPLIMSOLL_OUT=x\nOUTPUT_DIR=x\n";
     environment.add_env_file(".env", text);
     for (variable, command) in [
         ("PLIMSOLL_HEADER_FROM_COMMAND", "http"),
         ("PLIMSOLL_CODEC", "plugin"),
         ("PLIMSOLL_KEY_LOG", "http"),
         ("PLIMSOLL_DURATION", "http"),
+        ("PLIMSOLL_OUT", "http"),
+        ("PLIMSOLL_OUTPUT_DIR", "session"),
     ] {
         assert_eq!(
             environment.fallback_value(variable, command),
@@ -75,7 +77,7 @@ fn env_file_cannot_run_commands_or_plugins() {
             .rejected_value_failure("PLIMSOLL_RATE", "http")
             .is_none()
     );
-    assert_eq!(environment.rejection_messages().count(), 4);
+    assert_eq!(environment.rejection_messages().count(), 6);
     // The process's own environment may set it.
     environment
         .process

@@ -19,7 +19,7 @@ fn variables_and_env_file_substitute_for_flags() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     fs::write(
         place.path(".env"),
-        format!("DF_HOST=127.0.0.1\nDF_PORT={}\nN_RPS=1\nT_DURATION_SEC=1\nT_WARMUP_SEC=0\nPLIMSOLL_OUT=run\nTOKEN=hush\n", server.port),
+        format!("DF_HOST=127.0.0.1\nDF_PORT={}\nN_RPS=1\nT_DURATION_SEC=1\nT_WARMUP_SEC=0\nTOKEN=hush\n", server.port),
     )
     .expect("writable");
     let mut command = place.command(&["grpc", "--quiet", "--metadata", "authorization: $TOKEN"]);
@@ -27,6 +27,7 @@ fn variables_and_env_file_substitute_for_flags() {
     command
         .args(SCORE)
         .env("N_RPS", "100")
+        .env("PLIMSOLL_OUT", "run")
         .env("PLIMSOLL_DURATION", "500ms");
     let output = command.output().expect("plimsoll starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
