@@ -10,6 +10,7 @@
 
 mod address_overrides;
 mod arrivals;
+mod body_secrets;
 mod call;
 mod context;
 mod field_value;

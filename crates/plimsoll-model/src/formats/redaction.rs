@@ -1,17 +1,29 @@
-//! Hides secrets in displayed text: the user information and query values of URLs, keys in PEM form, and the header
-//! fields in a plan.
+//! Hides secrets in displayed text: the user information and query values of URLs, the fields of JSON, keys in PEM form,
+//! the header fields and bodies in a plan, and whatever secrets this process sends.
 //!
 //! In messages, secrets are replaced by stars ([`mask_urls`], [`mask_plan`]). In a saved plan, which can be run again,
 //! and in a report's target they are replaced by the name of an environment variable
-//! ([`replace_secrets_with_variables`]).
+//! ([`replace_secrets_with_variables`], [`BodySecrets`]).
 
+mod body_secrets;
+mod known_secrets;
+mod pem;
 mod secret_names;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub use secret_names::{is_secret_field_name, is_secret_field_value, is_secret_parameter_name};
+pub use body_secrets::{BODY_VARIABLE_PREFIX, BodySecrets, fill_body_variables};
+pub use known_secrets::remember_secret;
+pub use secret_names::{
+    is_secret_field_name, is_secret_field_value, is_secret_parameter, is_secret_parameter_name,
+    subprotocol_token,
+};
+
+use body_secrets::{find_json_secrets, find_quoted_form_secrets};
+use known_secrets::find_known_secrets;
+use pem::find_pem_contents;
 
 /// Prefix of the variables for a URL's query.
 pub const QUERY_VARIABLE_PREFIX: &str = "PLIMSOLL_QUERY_";
@@ -22,30 +34,30 @@ const SECRET_SOURCE_KEYS: [&str; 3] = ["command", "env", "file"];
 /// Tables of a plan that contain header fields.
 const HEADER_FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
 
-/// Returns `text` with a star for each byte of a secret in a URL and of a key in PEM form, so that its length is
-/// unchanged.
+/// Returns `text` with a star for each byte of a secret, so that its length is unchanged: in a URL, in a field of JSON,
+/// of a key in PEM form, and of a secret that this process sends ([`remember_secret`]).
 pub fn mask_urls(text: &str) -> Cow<'_, str> {
-    let mut secrets = find_userinfo_ranges(text);
-    secrets.extend(find_pem_contents(text));
-    secrets.extend(
-        find_secret_parameters_in_text(text)
-            .into_iter()
-            .map(|(_, value)| value),
-    );
+    replace_with_stars(text, find_secrets(text))
+}
+
+/// Returns the text of a plan like [`mask_urls`], with stars for the values of secret header fields and for the secrets
+/// of forms as well.
+pub fn mask_plan(text: &str) -> Cow<'_, str> {
+    let mut secrets = find_secrets(text);
+    secrets.extend(find_secret_field_values(text));
+    secrets.extend(find_quoted_form_secrets(text));
     replace_with_stars(text, secrets)
 }
 
-/// Returns the text of a plan like [`mask_urls`], with stars for the values of secret header fields as well.
-pub fn mask_plan(text: &str) -> Cow<'_, str> {
+/// Finds the secrets in any text.
+fn find_secrets(text: &str) -> Vec<Range<usize>> {
     let mut secrets = find_userinfo_ranges(text);
     secrets.extend(find_pem_contents(text));
-    secrets.extend(
-        find_secret_parameters_in_text(text)
-            .into_iter()
-            .map(|(_, value)| value),
-    );
-    secrets.extend(find_secret_field_values(text));
-    replace_with_stars(text, secrets)
+    let fields = find_secret_parameters_in_text(text).into_iter();
+    let fields = fields.chain(find_json_secrets(text));
+    secrets.extend(fields.map(|(_, value)| value));
+    secrets.extend(find_known_secrets(text));
+    secrets
 }
 
 /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
@@ -93,24 +105,39 @@ impl QuerySecrets {
 
     /// Returns the variable of a parameter's value.
     fn assign_variable(&mut self, parameter: &str, value: &str) -> String {
-        let as_variable = |c: char| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_uppercase()
-            } else {
-                '_'
-            }
-        };
-        let name: String = parameter.chars().map(as_variable).collect();
-        let mut variable = format!("{QUERY_VARIABLE_PREFIX}{name}");
+        let first = variable_name_for(QUERY_VARIABLE_PREFIX, parameter);
+        let mut variable = first.clone();
         for number in 2.. {
             let known = self.values.entry(variable.clone());
             if known.or_insert_with(|| value.to_owned()) == value {
                 break;
             }
-            variable = format!("{QUERY_VARIABLE_PREFIX}{name}_{number}");
+            variable = format!("{first}_{number}");
         }
         variable
     }
+}
+
+/// Returns `PREFIX_API_KEY` for `api-key`.
+fn variable_name_for(prefix: &str, name: &str) -> String {
+    let as_variable = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    prefix
+        .chars()
+        .chain(name.chars().map(as_variable))
+        .collect()
+}
+
+/// Returns whether the query of a URL or path contains a secret as text, or its fragment does, which is not sent.
+pub fn has_secret_text(url: &str) -> bool {
+    let (_, fragment) = url.split_once('#').unwrap_or_default();
+    !query_string_secrets(url).is_empty()
+        || !query_string_secrets(&format!("?{fragment}")).is_empty()
 }
 
 /// Replaces the variables in a URL's path and query (`api_key=$NAME`) with their values.
@@ -154,6 +181,11 @@ fn without_fragment(url: &str) -> &str {
     }
 }
 
+/// Returns whether a value is `$NAME`.
+fn is_variable(value: &str) -> bool {
+    variable_name(value).is_some()
+}
+
 /// Returns `NAME` for `$NAME`.
 fn variable_name(value: &str) -> Option<&str> {
     let name = value.strip_prefix('$')?;
@@ -171,42 +203,6 @@ fn replace_with_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
         masked.replace_range(secret, &stars);
     }
     Cow::Owned(masked)
-}
-
-/// Finds the contents of PEM blocks (RFC 7468 §2), which follow a line such as `-----BEGIN PRIVATE KEY-----`. Their line
-/// breaks may be lost, and so may the last line.
-fn find_pem_contents(text: &str) -> Vec<Range<usize>> {
-    const FIRST_LINE: &str = "-----BEGIN ";
-    const LAST_LINE: &str = "-----END ";
-    let mut all = Vec::new();
-    let mut from = 0;
-    while let Some(found) = text[from..].find(FIRST_LINE) {
-        let start = from + found + FIRST_LINE.len();
-        let rest = &text[start..];
-        let next = rest.find(FIRST_LINE).unwrap_or(rest.len());
-        let end = rest[..next].find(LAST_LINE).unwrap_or(next);
-        all.extend(find_base64_words(text, start..start + end));
-        from = start + end;
-    }
-    all
-}
-
-/// Finds the words in a part of `text` that are too long for prose and may be Base64 (RFC 4648 §4), and a word that is
-/// padded.
-fn find_base64_words(text: &str, part: Range<usize>) -> Vec<Range<usize>> {
-    /// Minimum length of such a word, in bytes.
-    const MIN_WORD_BYTES: usize = 20;
-    let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=".contains(&b);
-    let mut all = Vec::new();
-    let mut at = part.start;
-    for word in text[part].split_inclusive(|c: char| !u8::try_from(c).is_ok_and(is_base64)) {
-        let length = word.bytes().take_while(|b| is_base64(*b)).count();
-        if length >= MIN_WORD_BYTES || word[..length].ends_with('=') {
-            all.push(at..at + length);
-        }
-        at += word.len();
-    }
-    all
 }
 
 /// Returns whether a URL in running text ends before this byte.
@@ -243,7 +239,7 @@ fn find_userinfo_ranges(text: &str) -> Vec<Range<usize>> {
 fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut all: Vec<(Range<usize>, Range<usize>)> = Vec::new();
-    for (mark, _) in text.match_indices(['?', '&', ';']) {
+    for (mark, _) in text.match_indices(['?', '&', ';', '#']) {
         let start = mark + 1;
         // A value may contain a semicolon.
         if let Some((_, value)) = all.last()
@@ -254,7 +250,7 @@ fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>
         let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"_-.%[]".contains(b);
         let name_length = bytes[start..].iter().take_while(|b| is_name(b)).count();
         let name = start..start + name_length;
-        if bytes.get(name.end) != Some(&b'=') || !is_secret_parameter_name(&text[name.clone()]) {
+        if bytes.get(name.end) != Some(&b'=') {
             continue;
         }
         let value = name.end + 1;
@@ -262,7 +258,8 @@ fn find_secret_parameters_in_text(text: &str) -> Vec<(Range<usize>, Range<usize>
         let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
         let value = value..value + length;
         // A template field is replaced by a value of each call, so it is not a literal secret.
-        if !value.is_empty() && !text[value.clone()].starts_with("{{") {
+        let is_literal = !value.is_empty() && !text[value.clone()].starts_with("{{");
+        if is_literal && is_secret_parameter(&text[name.clone()], &text[value.clone()]) {
             all.push((name, value));
         }
     }
@@ -358,6 +355,22 @@ mod tests {
             ("/x?key={{row.key}}", "/x?key={{row.key}}"),
             ("/x?api%5Fkey=s&pass=t", "/x?api%5Fkey=*&pass=*"),
             ("/x?a=1;token=s;key=t&b=2", "/x?a=1;token=*******&b=2"),
+            (
+                "/cb?code=4/0AX4&state=af0ifjs&client_secret=x&assertion=y",
+                "/cb?code=******&state=*******&client_secret=*&assertion=*",
+            ),
+            (
+                "/x?code=US&state=open&status_code=404",
+                "/x?code=US&state=open&status_code=404",
+            ),
+            (
+                "https://a/#access_token=s&x=1",
+                "https://a/#access_token=*&x=1",
+            ),
+            (
+                r#"got {"password":"x\"y","n":1,"id_token":"z"#,
+                r#"got {"password":"****","n":1,"id_token":"*"#,
+            ),
             ("nothing: ?, & and ://", "nothing: ?, & and ://"),
         ] {
             assert_eq!(mask_urls(text), shown);
@@ -373,34 +386,9 @@ mod tests {
                      [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = '*'\nplain = \"d\"\nauthorization = \"****\n\
                      [call.http]\nheaders.cookie = \"*\"\nheaders.authorization = { basic = \"***\" }\n";
         assert_eq!(mask_plan(plan), shown);
-    }
-
-    #[test]
-    fn keys_in_pem_form_are_masked() {
-        let base64 = "MC4CAQAwBQYDK2VwBCIEIDbKUwKAwQn5";
-        let stars = "*".repeat(base64.len());
-        for (open, break_, close) in [
-            (
-                "-----BEGIN PRIVATE KEY-----",
-                "\n",
-                "-----END PRIVATE KEY-----\n",
-            ),
-            (
-                "-----BEGIN EC PRIVATE KEY-----",
-                " ",
-                "-----END EC PRIVATE KEY-----",
-            ),
-            ("-----BEGIN RSA PRIVATE KEY-----", "\r\n", ""),
-        ] {
-            let block = |text: &str, short: &str| {
-                format!("key {open}{break_}{text}{break_}{short}{break_}{close}: no such file")
-            };
-            let (shown, expected) = (block(base64, "Ag=="), block(&stars, "****"));
-            assert_eq!(mask_urls(&shown), expected);
-            assert_eq!(mask_plan(&shown), expected);
-        }
-        let prose = "it has no line -----BEGIN PRIVATE KEY-----, so it is no key: see https://a/b";
-        assert_eq!(mask_urls(prose), prose);
+        let plan = "body = 'a=b&client_secret=c%20d'\nbody = '{\"password\":\"e\"}'\n";
+        let shown = "body = 'a=b&client_secret=*****'\nbody = '{\"password\":\"*\"}'\n";
+        assert_eq!(mask_plan(plan), shown);
     }
 
     #[test]

@@ -133,6 +133,8 @@ pub struct CallPlan {
     call: Arc<dyn Call>,
     checksums: BTreeMap<String, String>,
     is_target_secured: bool,
+    /// The secrets in bodies, each with its variable.
+    body_secrets: Vec<(String, String)>,
 }
 
 impl CallPlan {
@@ -142,6 +144,7 @@ impl CallPlan {
             call: Arc::new(call),
             checksums: BTreeMap::new(),
             is_target_secured: false,
+            body_secrets: Vec::new(),
         }
     }
 
@@ -158,6 +161,20 @@ impl CallPlan {
             is_target_secured,
             ..self
         }
+    }
+
+    /// Sets the secrets in bodies, each with the environment variable that replaces it in a saved plan.
+    #[must_use]
+    pub(crate) fn with_body_secrets(self, body_secrets: Vec<(String, String)>) -> CallPlan {
+        CallPlan {
+            body_secrets,
+            ..self
+        }
+    }
+
+    /// Returns the secrets in bodies, each with the environment variable that replaces it in a saved plan.
+    pub fn body_secrets(&self) -> &[(String, String)] {
+        &self.body_secrets
     }
 
     /// Returns whether connections to the plan's own target use TLS.

@@ -4,6 +4,7 @@
 //! is allocated at its first record). Once per interval, the worker removes the records with
 //! [`Recorder::take_interval`] and passes them on.
 
+use crate::formats::redaction;
 use crate::metrics::measure::{CallMeasures, Count, TimeMeasure};
 use crate::records::record::{
     AddressCounts, BatchStart, CallSampler, FailureDetail, MAX_DETAILS_PER_OUTCOME,
@@ -371,13 +372,19 @@ impl Recorder {
         record.measures.record(measure, ns);
     }
 
-    /// Records the text of a failure. The first few distinct texts of each outcome are kept.
+    /// Records the text of a failure without its secrets: it may contain an excerpt of an answer that repeats them. The
+    /// first few distinct texts of each outcome are kept.
     pub fn add_failure_detail(&mut self, outcome: Outcome, text: &str) {
-        let enough = |detail: &&FailureDetail| detail.code == outcome;
-        if self.known_details.iter().filter(enough).count() < MAX_DETAILS_PER_OUTCOME
-            && add_detail(&mut self.known_details, outcome, text)
+        let of_outcome = self.known_details.iter();
+        let mut of_outcome = of_outcome.filter(|detail| detail.code == outcome);
+        if of_outcome.clone().count() >= MAX_DETAILS_PER_OUTCOME
+            || of_outcome.any(|detail| detail.text == text)
         {
-            add_detail(&mut self.current.details, outcome, text);
+            return;
+        }
+        let text = redaction::mask_urls(text);
+        if add_detail(&mut self.known_details, outcome, &text) {
+            add_detail(&mut self.current.details, outcome, &text);
         }
     }
 

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use super::protocol;
 use super::{MetadataSpec, Problems, ResolveContext, Spec, is_valid_field_value};
 use crate::formats::base64_text::decode_base64;
+use crate::formats::redaction::{self, is_secret_field_name, is_secret_field_value};
 use crate::plan::RequestFields;
 use crate::rows::template::{
     self, CommandOutput, FieldScope, FieldSource, MetadataField, RowColumn, Rows, Template,
@@ -204,6 +205,10 @@ impl Problems {
             }
             Some(CallIndependentValue::Constant(text)) => text,
         };
+        // The server may be asked something before the plan is resolved.
+        if is_secret_field_name(&lower) || is_secret_field_value(&typed) {
+            redaction::remember_secret(&typed);
+        }
         parsed.uses_rows = template::uses_rows(&typed);
         let is_typed = matches!(spec, MetadataSpec::Text(_));
         let template = match parse_template(&typed, is_typed, slots, scope) {

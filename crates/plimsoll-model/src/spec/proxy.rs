@@ -1,6 +1,7 @@
 //! Resolves `load.proxy`.
 
 use super::{Problems, ResolveContext, Spec};
+use crate::formats::redaction;
 use crate::plan::{ForwardProxy, ProxyCredentials, ProxyKind, Target};
 
 const PROXY_KEY: &str = "load.proxy";
@@ -72,6 +73,8 @@ pub fn parse_proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<For
                 user: user.to_owned(),
                 password: password.to_owned(),
             };
+            redaction::remember_secret(password);
+            redaction::remember_secret(&credentials.basic_auth_value());
             (Some(credentials), address)
         }
     };

@@ -3,8 +3,10 @@
 use std::iter;
 use std::time::Duration;
 
+use super::body_secrets::collect_body_secrets;
 use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
+use super::saved_plan::remember_secrets;
 use super::steps::STEPS_KEY;
 use super::target::{
     allows_path, call_path, is_bare_unix_socket, parse_target_for, schemes_for_section,
@@ -29,7 +31,9 @@ pub(super) const DEFAULT_SEED: u64 = 1;
 /// Returns all problems, each with its key. [`super::set_spans`] adds their positions in the file.
 pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
+    let typed = spec;
     let mut spec = spec.clone();
+    problems.fill_body_variables(&mut spec, surroundings);
     for (protocol, section) in spec.call.present_sections() {
         (protocol.apply_defaults)(section, &mut spec.load);
     }
@@ -44,7 +48,11 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let checksums = problems.resolve_checksums(spec, surroundings);
     let call = problems.resolve_call(spec, surroundings);
     let is_secured = target.as_ref().is_some_and(|(_, secured)| *secured);
-    let call = call.map(|call| call.with_target_security(is_secured));
+    let call = call.map(|call| {
+        let secrets = collect_body_secrets(typed, &call, surroundings);
+        call.with_target_security(is_secured)
+            .with_body_secrets(secrets)
+    });
     let mut call = call.map(|call| call.with_checksums(checksums));
     if let Some((target, _)) = &mut target {
         let others = call.as_mut().map(CallPlan::other_targets_mut);
@@ -72,7 +80,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
         problems.add("lanes", "only `plimsoll run` supports lanes");
     }
     match (target, call, load, problems.0.is_empty()) {
-        (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
+        (Some((target, _)), Some(call), Some(load), true) => Ok(remember_secrets(Plan {
             name: spec
                 .name
                 .clone()
@@ -88,7 +96,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             labels: spec.labels.clone(),
             keep_requests: spec.requests.unwrap_or(false),
             span_sample: spec.span_sample.unwrap_or(0),
-        }),
+        })),
         _ => Err(problems.0),
     }
 }

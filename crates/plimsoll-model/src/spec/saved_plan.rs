@@ -5,10 +5,11 @@ use std::convert::Infallible;
 
 use toml::{Table, Value};
 
+use super::body_secrets::replace_body_secrets;
 use super::protocol::CallProtocol;
 use super::steps;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::formats::redaction::{self, is_secret_field_name, is_secret_field_value};
+use crate::formats::redaction::{self, BodySecrets, is_secret_field_name, is_secret_field_value};
 use crate::formats::units::{ByteSize, Period};
 use crate::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
@@ -44,7 +45,16 @@ pub fn plan_secrets(plan: &Plan) -> Vec<(String, String)> {
         })
         .chain(plan.call.query_string_secrets())
         .chain(plan.call.setting_secrets())
+        .chain(plan.call.body_secrets().iter().cloned())
         .collect()
+}
+
+/// Has messages and records hide the secrets of `plan`, should a server repeat them.
+pub(super) fn remember_secrets(plan: Plan) -> Plan {
+    for (_, value) in plan_secrets(&plan) {
+        redaction::remember_secret(&value);
+    }
+    plan
 }
 
 /// Returns the variable for value number `nth` (from 1) of several values with the same name.
@@ -57,7 +67,7 @@ impl Spec {
     /// place of secrets. A version with other defaults can then repeat the same run.
     #[must_use]
     pub fn with_defaults(&self, plan: &Plan) -> Spec {
-        let mut spec = self.without_secrets();
+        let mut spec = self.without_secret_fields();
         spec.name = Some(plan.name.clone());
         spec.target = Some(plan.target.url.clone());
         spec.seed = Some(plan.seed);
@@ -71,7 +81,7 @@ impl Spec {
         spec.set_call_defaults(plan);
         spec.set_load_defaults(plan);
         spec.watch = Some(WatchSpec::from_plan(plan));
-        spec.replace_query_secrets();
+        spec.replace_text_secrets();
         spec
     }
 
@@ -132,6 +142,13 @@ impl Spec {
     /// Returns this spec with secrets replaced by environment variables.
     #[must_use]
     pub fn without_secrets(&self) -> Spec {
+        let mut spec = self.without_secret_fields();
+        spec.replace_text_secrets();
+        spec
+    }
+
+    /// Returns this spec with the secrets in header fields replaced by environment variables.
+    fn without_secret_fields(&self) -> Spec {
         let mut spec = self.clone();
         let hide = |name: &str, value: &mut MetadataSpec| match value {
             MetadataSpec::Several(values) => {
@@ -149,12 +166,11 @@ impl Spec {
             Ok((protocol.with_fields)(section, &hide))
         };
         let Ok(()) = spec.call.try_change_sections(hidden);
-        spec.replace_query_secrets();
         spec
     }
 
     /// Returns where this spec contains a secret as text, rather than where to read it from: the names of header
-    /// fields, and `target` or `path` for a query. A value with template fields is not a literal secret.
+    /// fields, `target` or `path` for a query, and `body`. A value with template fields is not a literal secret.
     pub fn literal_secret_names(&self) -> Vec<String> {
         let names = RefCell::new(Vec::new());
         self.call.visit_fields(&|name, value| {
@@ -168,31 +184,43 @@ impl Spec {
         });
         let mut names = names.into_inner();
         let target = self.target.as_deref().unwrap_or_default();
-        if !redaction::query_string_secrets(target).is_empty() {
+        if redaction::has_secret_text(target) {
             names.push("target".to_owned());
         }
-        let mut hidden = Spec {
-            target: None,
-            ..self.clone()
-        };
-        hidden.replace_query_secrets();
-        if hidden.call != self.call {
+        let sections = self.call.sections.values();
+        let steps = steps::all_steps(self).map(|(_, step)| step);
+        let mut urls = sections.chain(steps).flat_map(|table| {
+            let urls = steps::URL_KEYS
+                .iter()
+                .filter_map(|key| table.get(*key)?.as_str());
+            urls.collect::<Vec<&str>>()
+        });
+        if urls.any(redaction::has_secret_text) {
             names.push("path".to_owned());
+        }
+        let mut secrets = BodySecrets::default();
+        for section in self.call.sections.values() {
+            replace_body_secrets(&mut section.clone(), &mut secrets);
+        }
+        if !secrets.into_variables().is_empty() {
+            names.push("body".to_owned());
         }
         names
     }
 
-    /// Replaces the secrets in the queries of the target, the path and the paths of steps.
-    fn replace_query_secrets(&mut self) {
+    /// Replaces the secrets in the queries of the target, the path and the paths of steps, and those in bodies.
+    fn replace_text_secrets(&mut self) {
         if let Some(target) = &mut self.target {
             *target = redaction::replace_secrets_with_variables(target);
         }
+        let bodies = RefCell::new(BodySecrets::default());
         let hidden = |_: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             let mut section = section.clone();
             if let Some(Value::String(path)) = section.get_mut("path") {
                 *path = redaction::replace_secrets_with_variables(path);
             }
             steps::replace_query_secrets(&mut section);
+            replace_body_secrets(&mut section, &mut bodies.borrow_mut());
             Ok(section)
         };
         let Ok(()) = self.call.try_change_sections(hidden);

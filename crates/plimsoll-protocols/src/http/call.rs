@@ -9,10 +9,10 @@ use plimsoll_model::rows::template::{
 };
 use plimsoll_model::{TimeMeasure, formats::redaction};
 
-use super::bearer_token::{self, TOKEN_VARIABLE};
 use super::llm_api::ModelResponseRules;
 pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
+use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
 
 // Reasons why responses can't have the metric that an objective limits.
 const NO_MODEL_REASON: &str =
@@ -167,8 +167,9 @@ impl Call for HttpCall {
     }
 
     fn setting_secrets(&self) -> Vec<(String, String)> {
-        let socket = self.socket.as_ref();
-        let token = socket.and_then(|socket| bearer_token::find_token(&socket.subprotocols));
+        let offered = self.socket.iter().flat_map(|socket| &socket.subprotocols);
+        let offered: Vec<&str> = offered.map(String::as_str).collect();
+        let token = bearer_token::find_token(&offered);
         let named = token.map(|token| (TOKEN_VARIABLE.to_owned(), token.to_owned()));
         named.into_iter().collect()
     }

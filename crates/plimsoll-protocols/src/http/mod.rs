@@ -5,7 +5,6 @@
 //! `body_inspection` inspects bodies, and [`events`] parses streams. [`SocketProtocol`] opens a WebSocket with the
 //! request (RFC 6455). `target` is the server.
 
-mod bearer_token;
 mod body_inspection;
 mod call;
 mod checks;

@@ -33,9 +33,10 @@ use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
 use super::user_scenarios::{resolve_conversation, resolve_script};
-use super::{bearer_token, envelopes, form, replayed_call};
+use super::{envelopes, form, replayed_call};
 use crate::http2::resolve_max_head;
 use crate::journey::{StepScope, change_fields, has_secured_target, keys_within, step_files};
+use crate::shared::bearer_token;
 
 impl CallSection for HttpSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {

@@ -10,6 +10,10 @@ use toml::{Table, Value};
 use super::plan::JourneyStep;
 use super::step_module;
 use super::step_spec::{StepSpec, has_only_template_fields, step_field_name};
+use crate::shared::bearer_token::{self, TOKEN_FIELD_NAME};
+
+/// The key of a step that offers subprotocols.
+const SUBPROTOCOL_KEY: &str = "subprotocol";
 
 /// Marks the taken values that some step's header field contains.
 pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
@@ -64,6 +68,10 @@ pub(super) fn collect_fields(
         for (name, value) in same.iter().filter(|(name, _)| is_typed(name)) {
             of_step.entry(shown(name)).or_default().push(value.clone());
         }
+        for (_, token) in step.call.setting_secrets() {
+            let name = step_field_name(number, TOKEN_FIELD_NAME);
+            constant.insert((number, name), vec![token]);
+        }
         // The section's fields have the same values in all steps that do not replace them, so the first step's are
         // enough.
         for (name, values) in of_step {
@@ -90,10 +98,13 @@ pub(super) fn collect_fields(
     (constant.collect(), varying)
 }
 
-/// Applies `change` to the header fields or metadata of each step. `change` gets their names with the step's number,
-/// from 1, since steps may have different values for the same name.
+/// Applies `change` to the header fields or metadata of each step, and to a token among its subprotocols. `change` gets
+/// their names with the step's number, from 1, since steps may have different values for the same name.
 pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
     for (number, step) in (1..).zip(steps) {
+        if let Some(offered) = step.call.get_mut(SUBPROTOCOL_KEY) {
+            change_step_token(number, offered, change);
+        }
         let keys = step_module::registered_modules()
             .iter()
             .map(|module| module.fields_key);
@@ -117,5 +128,24 @@ pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut M
                 *typed = changed;
             }
         }
+    }
+}
+
+/// Applies `change` to the token among the subprotocols that step `number` offers.
+fn change_step_token(number: usize, offered: &mut Value, change: &dyn Fn(&str, &mut MetadataSpec)) {
+    let Ok(mut names) = offered.clone().try_into::<MetadataSpec>() else {
+        return;
+    };
+    let typed = names.clone();
+    let change_literal = |name: &str, value: &mut MetadataSpec| {
+        if !matches!(value, MetadataSpec::Text(text) if has_only_template_fields(text)) {
+            change(&step_field_name(number, name), value);
+        }
+    };
+    bearer_token::change_token(Some(&mut names), &change_literal);
+    if names != typed
+        && let Ok(changed) = Value::try_from(&names)
+    {
+        *offered = changed;
     }
 }

@@ -7,11 +7,25 @@
 
 use std::ffi::OsString;
 
-use plimsoll_model::formats::redaction;
+use plimsoll_model::formats::redaction::{self, BodySecrets};
 
 /// Flags whose value is a user with a password, and flags whose value is a header field.
 const USER_FLAGS: [&str; 2] = ["-u", "--user"];
 const FIELD_FLAGS: [&str; 3] = ["-H", "--header", "--metadata"];
+
+/// Flags whose value is a body, or a part of one.
+const BODY_FLAGS: [&str; 10] = [
+    "-d",
+    "-F",
+    "--data",
+    "--data-binary",
+    "--data-raw",
+    "--extra",
+    "--form",
+    "--json",
+    "--message",
+    "--body",
+];
 
 /// Words between the name of a header field and its secret.
 const AUTHORIZATION_SCHEMES: [&str; 4] = ["Bearer", "bearer", "Token", "token"];
@@ -27,6 +41,8 @@ pub(crate) fn quote_for_shell(words: &[OsString]) -> String {
             hide_password(value)
         } else if FIELD_FLAGS.contains(&flag) {
             hide_field_value(value)
+        } else if BODY_FLAGS.contains(&flag) {
+            hide_body(value)
         } else {
             None
         };
@@ -50,11 +66,18 @@ fn split_flag<'a>(before: &'a str, word: &'a str) -> (&'a str, &'a str) {
     let short = USER_FLAGS
         .iter()
         .chain(&FIELD_FLAGS)
+        .chain(&BODY_FLAGS)
         .find(|flag| flag.len() == 2 && word.len() > 2 && word.starts_with(**flag));
     match short {
         Some(flag) => (flag, &word[flag.len()..]),
         None => (before, word),
     }
+}
+
+/// Returns a body with its secrets in variables, which Plimsoll itself replaces, quoted; `None` if it has no secrets.
+fn hide_body(value: &str) -> Option<String> {
+    let hidden = BodySecrets::default().replace_secrets(value);
+    (hidden != value).then(|| shell_words::quote(&hidden).into_owned())
 }
 
 /// Returns a user with the password in a variable, quoted; `None` if there is no password to hide.
@@ -128,6 +151,15 @@ mod tests {
                 "--header='x-api-key: $X_API_KEY'",
             ),
             (&["-H", "cookie: a=hush; b=c"], "-H 'cookie: $COOKIE'"),
+            (
+                &["-d", r#"{"password":"hush"}"#],
+                r#"-d '{"password":"$PLIMSOLL_BODY_PASSWORD"}'"#,
+            ),
+            (
+                &["--data=a=b&client_secret=hush"],
+                "--data='a=b&client_secret=$PLIMSOLL_BODY_CLIENT_SECRET'",
+            ),
+            (&["-Fpassword=hush"], "-F'password=$PLIMSOLL_BODY_PASSWORD'"),
             (&["-H", "accept: a b"], "-H 'accept: a b'"),
         ] {
             assert_eq!(quoted(line), shown);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Command;
-use plimsoll_model::formats::redaction::QUERY_VARIABLE_PREFIX;
+use plimsoll_model::formats::redaction::{BODY_VARIABLE_PREFIX, QUERY_VARIABLE_PREFIX};
 
 use crate::commands;
 use crate::failure::Failure;
@@ -32,6 +32,7 @@ pub(crate) fn check_variables(environment: &Environment) -> Result<(), Failure> 
         name.starts_with(VARIABLE_PREFIX)
             && !name.starts_with(METADATA_PREFIX)
             && !name.starts_with(QUERY_VARIABLE_PREFIX)
+            && !name.starts_with(BODY_VARIABLE_PREFIX)
             && !is_set_by_kubernetes(name)
     };
     let mut ours = environment.names().filter(may_be_a_flags).peekable();
@@ -89,6 +90,8 @@ mod tests {
             "PLIMSOLL_RATE",
             "PLIMSOLL_TOKEN_DELAY",
             "PLIMSOLL_METADATA_AUTHORIZATION",
+            "PLIMSOLL_QUERY_API_KEY",
+            "PLIMSOLL_BODY_PASSWORD",
             "PLIMSOLL_SCORE_SERVICE_HOST",
             "PLIMSOLL_SCORE_PORT",
             "PLIMSOLL_SCORE_PORT_50051_TCP_ADDR",

@@ -155,8 +155,8 @@ impl KubernetesManifests<'_> {
                     "{}: `{name}` contains a secret, which everyone who may read the ConfigMap of the run could read",
                     self.load.path.display()
                 ),
-                "read it from an environment variable: write `{ env = \"NAME\" }` as the value, or `$NAME` in a query, and \
-                 give --secret a Secret that has the key NAME",
+                "read it from an environment variable: write `{ env = \"NAME\" }` as the value, `$NAME` in a query, or \
+                 `$PLIMSOLL_BODY_NAME` in a body, and give --secret a Secret that has this name as a key",
             ));
         }
         let mut files = read_pod_files(self.load.spec.data_files())?;

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
+use plimsoll_model::formats::redaction;
 use plimsoll_model::rows::template::CommandOutput;
 
 use crate::screen::console;
@@ -75,7 +76,10 @@ fn run_shell_command(command: &str) -> Result<String, String> {
     }
     let text = String::from_utf8(output.stdout);
     let text = text.map_err(|_| format!("`{command}` printed something that is not text"))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    let text = text.trim_end_matches(['\r', '\n']);
+    // What a command prints is a credential, which a server may repeat.
+    redaction::remember_secret(text);
+    Ok(text.to_owned())
 }
 
 /// Starts threads that rerun the commands of a plan at their refresh intervals until the plan is dropped.

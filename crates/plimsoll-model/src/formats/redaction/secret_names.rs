@@ -1,28 +1,95 @@
-//! Recognises secrets by the names of header fields and query parameters, and by the form of a field's value.
+//! Recognises secrets by the names of header fields, query parameters and fields of bodies, and by the form of a header
+//! field's value.
 
-/// Words that mark the names of query parameters with secret values.
-const SECRET_PARAMETER_WORDS: [&str; 21] = [
+use super::is_variable;
+
+/// Words that mark the names of query parameters, and of fields in bodies, with secret values.
+const SECRET_PARAMETER_WORDS: [&str; 32] = [
     "accesskey",
     "apikey",
     "assertion",
     "auth",
     "authorization",
+    "bearer",
     "credential",
     "credentials",
+    "csrf",
+    "hmac",
+    "jsessionid",
     "jwt",
     "key",
+    "otp",
     "passcode",
     "passphrase",
     "passwd",
     "password",
+    "phpsessid",
+    "pin",
     "pwd",
-    "samlresponse",
     "secret",
+    "secretkey",
     "session",
     "sessionid",
+    "sid",
     "sig",
     "signature",
     "token",
+    "totp",
+    "verifier",
+    "xsrf",
+];
+
+/// Ends of such words, where words are written together: `csrfmiddlewaretoken`, `clientsecret`.
+const SECRET_PARAMETER_ENDINGS: [&str; 5] = ["apikey", "password", "privatekey", "secret", "token"];
+
+/// Names of parameters, without separators, that are secret if their values are opaque: codes and `state` of OAuth
+/// (RFC 6749 §4.1), tickets, and codes that prove an identity. `code=US` and `state=open` are something else.
+const OPAQUE_PARAMETER_NAMES: [&str; 17] = [
+    "accesscode",
+    "activationcode",
+    "code",
+    "confirmationcode",
+    "devicecode",
+    "invitecode",
+    "logincode",
+    "mfacode",
+    "nonce",
+    "recoverycode",
+    "relaystate",
+    "resetcode",
+    "securitycode",
+    "state",
+    "ticket",
+    "usercode",
+    "verificationcode",
+];
+
+/// Minimum length of an opaque value, in bytes. A shorter one is opaque if it has at least [`MIN_CODE_BYTES`] and a
+/// digit.
+const MIN_OPAQUE_BYTES: usize = 16;
+const MIN_CODE_BYTES: usize = 6;
+
+/// Words beside `key` that mark the key of a body as secret. `partition_key` and `key` itself are data.
+const SECRET_KEY_WORDS: [&str; 14] = [
+    "access",
+    "account",
+    "admin",
+    "api",
+    "app",
+    "client",
+    "encryption",
+    "license",
+    "master",
+    "private",
+    "service",
+    "shared",
+    "signing",
+    "subscription",
+];
+
+/// Words in the names of secrets that people type, which may be numbers in JSON.
+const TYPED_SECRET_WORDS: [&str; 7] = [
+    "otp", "passcode", "passwd", "password", "pin", "pwd", "secret",
 ];
 
 /// Texts that mark the names of header fields and metadata entries with secret values, anywhere in the name.
@@ -49,7 +116,7 @@ const SECRET_FIELD_WORDS: [&str; 4] = ["bearer", "pat", "pwd", "sid"];
 const SECRET_LAST_WORD: &str = "pass";
 
 /// Names of authentication schemes (RFC 9110 §11.1) that are followed by a secret.
-const SECRET_SCHEMES: [&str; 5] = ["basic", "bearer", "digest", "negotiate", "token"];
+pub(super) const SECRET_SCHEMES: [&str; 5] = ["basic", "bearer", "digest", "negotiate", "token"];
 
 /// The beginnings of tokens that well-known services issue.
 const TOKEN_PREFIXES: [&str; 12] = [
@@ -65,6 +132,13 @@ const TOKEN_PREFIXES: [&str; 12] = [
     "hf_",
     "xoxb-",
     "xoxp-",
+];
+
+/// The beginnings of subprotocols that contain a token: those of Kubernetes, whose token is in Base64, and of OpenAI.
+const SUBPROTOCOL_TOKEN_PREFIXES: [&str; 3] = [
+    "base64url.bearer.authorization.k8s.io.",
+    "bearer.",
+    "openai-insecure-api-key.",
 ];
 
 /// Minimum length of a token behind its prefix, in bytes. `sk-SK` is a language, not a token.
@@ -87,8 +161,51 @@ pub fn is_secret_field_value(value: &str) -> bool {
     has_credentials(value) || is_known_token(value) || is_json_web_token(value)
 }
 
+/// Returns the token that the name of a subprotocol contains.
+pub fn subprotocol_token(name: &str) -> Option<&str> {
+    let mut prefixes = SUBPROTOCOL_TOKEN_PREFIXES.iter();
+    prefixes
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .filter(|token| !token.is_empty())
+}
+
 /// Returns whether one of the words of `api_key`, `apiKey`, `api%5Fkey` or `X-Amz-Signature` indicates a secret.
 pub fn is_secret_parameter_name(name: &str) -> bool {
+    let words = split_name(name);
+    has_secret_last_word(&words) || words.iter().any(|word| is_secret_parameter_word(word))
+}
+
+/// Returns whether a query parameter is secret by its name, or by its name and the form of its value.
+pub fn is_secret_parameter(name: &str, value: &str) -> bool {
+    is_secret_parameter_name(name)
+        || OPAQUE_PARAMETER_NAMES.contains(&&*split_name(name).concat()) && is_opaque(value)
+}
+
+/// Returns whether a field of a body is secret by its name, or by its name and the form of its value.
+pub(super) fn is_secret_body_field(name: &str, value: &str) -> bool {
+    let words = split_name(name);
+    let is_data_key = words.iter().any(|word| word == "key")
+        && !words
+            .iter()
+            .any(|word| SECRET_KEY_WORDS.contains(&word.as_str()));
+    let is_secret =
+        |word: &String| is_secret_parameter_word(word) && !(is_data_key && word == "key");
+    has_secret_last_word(&words)
+        || words.iter().any(is_secret)
+        || OPAQUE_PARAMETER_NAMES.contains(&&*words.concat()) && is_opaque(value)
+}
+
+/// Returns whether a number under this name is secret: numbers are secret only under the names of secrets that people
+/// type.
+pub(super) fn is_secret_number_name(name: &str) -> bool {
+    let words = split_name(name);
+    words
+        .iter()
+        .any(|word| TYPED_SECRET_WORDS.contains(&word.as_str()) || word.ends_with("password"))
+}
+
+/// Splits `api_key`, `apiKey` or `api%5Fkey` into lower-case words.
+fn split_name(name: &str) -> Vec<String> {
     let mut words = String::new();
     let mut last = ' ';
     for c in decode_percent(name).chars() {
@@ -102,10 +219,26 @@ pub fn is_secret_parameter_name(name: &str) -> bool {
         });
         last = c;
     }
-    let mut each = words.split(' ').filter(|word| !word.is_empty());
-    each.clone().next_back() == Some(SECRET_LAST_WORD)
-        || words.replace(' ', "") == "samlresponse"
-        || each.any(|word| SECRET_PARAMETER_WORDS.contains(&word))
+    words.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn has_secret_last_word(words: &[String]) -> bool {
+    words.last().is_some_and(|word| word == SECRET_LAST_WORD) || words.concat() == "samlresponse"
+}
+
+fn is_secret_parameter_word(word: &str) -> bool {
+    SECRET_PARAMETER_WORDS.contains(&word)
+        || SECRET_PARAMETER_ENDINGS
+            .iter()
+            .any(|ending| word.ends_with(ending))
+}
+
+/// Returns whether a value looks like one that a server has drawn at random, or stands for one.
+fn is_opaque(value: &str) -> bool {
+    let has_digit = value.bytes().any(|b| b.is_ascii_digit());
+    is_variable(value)
+        || value.len() >= MIN_OPAQUE_BYTES
+        || value.len() >= MIN_CODE_BYTES && has_digit
 }
 
 /// Minimum length of the secret behind the name of an authentication scheme, in bytes, but for
@@ -237,11 +370,66 @@ mod tests {
             "client_assertion",
             "SAMLResponse",
             "samlResponse",
+            "client_secret",
+            "refresh_token",
+            "id_token",
+            "csrfmiddlewaretoken",
+            "X-Amz-Signature",
+            "X-Goog-Credential",
+            "AWSAccessKeyId",
+            "code_verifier",
+            "JSESSIONID",
         ] {
             assert!(is_secret_parameter_name(name), "{name}");
         }
         for name in ["pass_through", "keyword", "max_tokens", "50%", "a%zz", "%é"] {
             assert!(!is_secret_parameter_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn codes_are_secret_when_their_values_are_opaque() {
+        for (name, value) in [
+            ("code", "4/0AX4XfWh-x_y"),
+            ("code", "$CODE"),
+            ("state", "af0ifjsldkjafabc"),
+            ("nonce", "n-0S6_WzA2Mj"),
+            ("device_code", "GmRhmhcxhwAzkoEqiMEg"),
+            ("client_secret", "x"),
+        ] {
+            assert!(is_secret_parameter(name, value), "{name}={value}");
+        }
+        for (name, value) in [
+            ("code", "US"),
+            ("code", "404"),
+            ("state", "completed"),
+            ("country_code", "4/0AX4XfWh-x_y"),
+            ("status_code", "af0ifjsldkjafabc"),
+        ] {
+            assert!(!is_secret_parameter(name, value), "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn data_keys_of_bodies_are_not_secret() {
+        for name in [
+            "api_key",
+            "privateKey",
+            "password",
+            "client_secret",
+            "key_pass",
+        ] {
+            assert!(is_secret_body_field(name, "x"), "{name}");
+        }
+        for name in [
+            "key",
+            "partition_key",
+            "prompt_cache_key",
+            "max_tokens",
+            "model",
+        ] {
+            assert!(!is_secret_body_field(name, "x"), "{name}");
+        }
+        assert!(is_secret_number_name("newPassword") && !is_secret_number_name("token"));
     }
 }

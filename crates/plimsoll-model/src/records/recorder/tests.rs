@@ -335,3 +335,16 @@ fn slowest_sent_calls_keep_trace_ids() {
     });
     assert_eq!(kept.calls(), expected);
 }
+
+#[test]
+fn failure_details_hide_secrets_that_answers_repeat() {
+    redaction::remember_secret("Bearer Kw5-recorded");
+    let mut recorder = Recorder::new(1);
+    for _ in 0..2 {
+        recorder.add_failure_detail(Outcome::Reset, "no Kw5-recorded");
+    }
+    recorder.add_failure_detail(Outcome::Reset, "GET http://me:pw@a/ failed");
+    let details = recorder.take_interval(None).details;
+    let texts: Vec<&str> = details.iter().map(|detail| detail.text.as_str()).collect();
+    assert_eq!(texts, ["no ************", "GET http://*****@a/ failed"]);
+}

@@ -8,8 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::formats::{document, output, redaction};
 use crate::records::record::RequestRecord;
-use crate::{formats::document, formats::output};
 
 use super::json::RunDocument;
 use super::{
@@ -251,8 +251,9 @@ impl RunWriter {
         outcome
     }
 
-    /// Adds a line to `log.txt`. After a failure, the log is no longer written, and the run is partial.
+    /// Adds a line to `log.txt`, without secrets. After a failure, the log is no longer written, and the run is partial.
     pub fn log(&mut self, line: &str) {
+        let line = redaction::mask_urls(line);
         if let Some(log) = &mut self.log
             && let Err(error) = log.append(format!("{line}\n").as_bytes())
         {
@@ -282,7 +283,9 @@ impl RunWriter {
                 .get_or_insert_with(|| describe_write_error(&error));
         }
         let summary = self.summary();
-        let (mut state, mut reason) = determine_final_state(ending, self.failure, &summary);
+        let (mut state, reason) = determine_final_state(ending, self.failure, &summary);
+        // The reason may contain an excerpt of an answer.
+        let mut reason = reason.map(|reason| redaction::mask_urls(&reason).into_owned());
         let written = write_run_json(&self.dir, state, reason.as_deref(), &self.header, &summary);
         if let Err(error) = &written {
             state = RunState::Partial;

@@ -7,6 +7,7 @@ use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variatio
 
 use super::message_match::MessageMatch;
 use crate::http::call::{HttpCall, VaryingBody};
+use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
 
 /// The actions of a step on the user's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +92,16 @@ impl Call for SocketStepCall {
 
     fn query_string_secrets(&self) -> Vec<(String, String)> {
         self.upgrade.query_string_secrets()
+    }
+
+    fn setting_secrets(&self) -> Vec<(String, String)> {
+        let offered = self.subprotocols.iter();
+        let offered: Vec<&str> = offered
+            .map(|name| name.constant_text().unwrap_or_default())
+            .collect();
+        let token = bearer_token::find_token(&offered).filter(|token| !token.is_empty());
+        let named = token.map(|token| (TOKEN_VARIABLE.to_owned(), token.to_owned()));
+        named.into_iter().collect()
     }
 
     fn with_trace_ids(&self, ids: TraceIds) -> Option<SocketStepCall> {

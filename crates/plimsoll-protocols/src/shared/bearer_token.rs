@@ -1,28 +1,39 @@
-//! Hides a token among the subprotocols of a WebSocket. Clients that can't set header fields, such as browsers, offer
-//! it behind the subprotocol `bearer`.
+//! Hides a token among the subprotocols that a request offers. Clients that can't set header fields, such as browsers,
+//! offer it behind a name such as `bearer`, or as a part of a name.
 //!
-//! `resolve` calls [`change_token`] for a plan that is saved, and `call` finds the token's value by [`find_token`].
+//! Sections and steps call [`change_token`] for a plan that is saved, and their calls find the token's value by
+//! [`find_token`].
 
+use plimsoll_model::formats::redaction::{is_secret_field_value, subprotocol_token};
 use plimsoll_model::spec::MetadataSpec;
 
-/// The subprotocol whose successor is a token.
-const BEARER_NAME: &str = "bearer";
+/// Subprotocols whose successor is a token.
+const TOKEN_MARKERS: [&str; 5] = ["access_token", "authorization", "bearer", "jwt", "token"];
 
 /// The name under which a saved plan hides the token, as if it were the value of a header field.
-const TOKEN_FIELD_NAME: &str = "subprotocol-token";
+pub(crate) const TOKEN_FIELD_NAME: &str = "subprotocol-token";
 
 /// The environment variable that replaces the token in a saved plan.
-pub(super) const TOKEN_VARIABLE: &str = "PLIMSOLL_METADATA_SUBPROTOCOL_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "PLIMSOLL_METADATA_SUBPROTOCOL_TOKEN";
 
 /// Returns the token among the names of subprotocols.
-pub(super) fn find_token(names: &[String]) -> Option<&str> {
-    let is_bearer = |name: &String| name.eq_ignore_ascii_case(BEARER_NAME);
-    let place = names.iter().position(is_bearer)?;
-    names.get(place + 1).map(String::as_str)
+pub(crate) fn find_token<'a>(names: &[&'a str]) -> Option<&'a str> {
+    find_token_index(names).map(|place| names[place])
+}
+
+fn find_token_index(names: &[&str]) -> Option<usize> {
+    let is_token = |name: &&str| subprotocol_token(name).is_some() || is_secret_field_value(name);
+    let is_marker = |name: &&str| {
+        let mut markers = TOKEN_MARKERS.iter();
+        markers.any(|marker| name.eq_ignore_ascii_case(marker))
+    };
+    let behind = || names.iter().position(is_marker).map(|place| place + 1);
+    let place = names.iter().position(is_token).or_else(behind)?;
+    (place < names.len()).then_some(place)
 }
 
 /// Calls `change` with the token among the subprotocols that the plan contains as text.
-pub(super) fn change_token(
+pub(crate) fn change_token(
     subprotocols: Option<&mut MetadataSpec>,
     change: &dyn Fn(&str, &mut MetadataSpec),
 ) {
@@ -38,15 +49,19 @@ pub(super) fn change_token(
         other => vec![other.clone()],
     };
     let mut names: Vec<MetadataSpec> = offered.values().iter().flat_map(split).collect();
-    let is_bearer = |name: &MetadataSpec| match name {
-        MetadataSpec::Text(name) => name.eq_ignore_ascii_case(BEARER_NAME),
-        _ => false,
-    };
-    let Some(place) = names.iter().position(is_bearer) else {
+    let texts: Vec<&str> = names
+        .iter()
+        .map(|name| match name {
+            MetadataSpec::Text(name) => name.as_str(),
+            _ => "",
+        })
+        .collect();
+    let Some(place) = find_token_index(&texts) else {
         return;
     };
-    if let Some(token) = names.get_mut(place + 1) {
-        change(TOKEN_FIELD_NAME, token);
+    let typed = names[place].clone();
+    change(TOKEN_FIELD_NAME, &mut names[place]);
+    if names[place] != typed {
         *offered = MetadataSpec::Several(names);
     }
 }
@@ -85,9 +100,26 @@ mod tests {
         for offered in [text("v1,v2"), text("bearer"), env()] {
             assert_eq!(changed(offered.clone()), (offered, Vec::new()));
         }
-        let names = ["v1", "bearer", "CANARY"].map(str::to_owned);
+        let names = ["v1", "bearer", "CANARY"];
         assert_eq!(find_token(&names), Some("CANARY"));
         assert_eq!(find_token(&names[..2]), None);
         assert_eq!(find_token(&[]), None);
+    }
+
+    #[test]
+    fn token_within_name_is_found() {
+        for token in [
+            "base64url.bearer.authorization.k8s.io.Q0FOQVJZ",
+            "openai-insecure-api-key.CANARY",
+            "eyJhbGciOiJub25lIn0.eyJhIjoxfQ.x",
+        ] {
+            assert_eq!(find_token(&["v1", token, "v2"]), Some(token));
+            let (hidden, _) = changed(MetadataSpec::Text(format!("v1, {token}")));
+            let expected = MetadataSpec::Several(vec![
+                MetadataSpec::Text("v1".to_owned()),
+                MetadataSpec::Env(TOKEN_VARIABLE.to_owned()),
+            ]);
+            assert_eq!(hidden, expected);
+        }
     }
 }
