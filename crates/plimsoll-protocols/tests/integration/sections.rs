@@ -1,6 +1,7 @@
 //! Tests of the plan sections of protocols: they are read, resolved and saved, and errors name their keys.
 
 mod replays;
+mod secrets;
 mod traces;
 #[path = "sections/users.rs"]
 mod users;

@@ -264,6 +264,11 @@ fn kubernetes_refuses_plans_with_literal_secrets() {
         let plan = format!(
             "target = \"http://127.0.0.1:1/{target}\"\n[call.http.headers]\n{headers}\n[load]\nclients = 2\ncalls = 2\n"
         );
+        // A body is a key of the section, not a header field.
+        let plan = match headers.strip_prefix("body = ") {
+            Some(_) => plan.replace("[call.http.headers]", "[call.http]"),
+            None => plan,
+        };
         fs::write(place.path("plan.toml"), plan).unwrap();
         let shards = ["--shards", "2", "--rendezvous", "s3://loads/meeting"];
         place.run(&[&["kubernetes", "plan.toml"][..], &shards].concat())
@@ -272,6 +277,8 @@ fn kubernetes_refuses_plans_with_literal_secrets() {
         ("", "authorization = \"Bearer CANARY\"", "authorization"),
         ("", "x-custom = \"Bearer CANARY\"", "x-custom"),
         ("?token=CANARY", "accept = \"*/*\"", "target"),
+        ("#access_token=CANARY", "accept = \"*/*\"", "target"),
+        ("", "body = '{\"password\":\"CANARY\"}'", "body"),
     ] {
         let refused = manifests(target, headers);
         assert_eq!(refused.status.code(), Some(2), "{headers}");
@@ -283,6 +290,33 @@ fn kubernetes_refuses_plans_with_literal_secrets() {
         assert!(!printed.contains("CANARY"), "{printed}");
     }
     let read = "authorization = { env = \"AUTH\" }\npass-through = \"1\"";
-    let accepted = manifests("?token=$TOKEN", read);
+    let body = "body = '{\"password\":\"$PLIMSOLL_BODY_PASSWORD\"}'";
+    for (target, settings) in [
+        ("?token=$TOKEN", read),
+        ("#section", "accept = \"*/*\""),
+        ("", body),
+    ] {
+        let accepted = manifests(target, settings);
+        assert_eq!(accepted.status.code(), Some(0), "{accepted:?}");
+    }
+}
+
+/// The fragment of a step's target is not sent, and is left out of saved plans.
+#[test]
+fn fragments_of_targets_are_no_secrets() {
+    let place = Place::new();
+    let plan = |fragment: &str| {
+        let plan = format!(
+            "target = \"http://127.0.0.1:1/\"\n[load]\nclients = 2\ncalls = 2\n[[steps]]\npath = \"/a\"\n\
+             [[steps]]\ntarget = \"http://127.0.0.1:2/b#{fragment}\"\n"
+        );
+        fs::write(place.path("plan.toml"), plan).unwrap();
+        let shards = ["--shards", "2", "--rendezvous", "s3://loads/meeting"];
+        place.run(&[&["kubernetes", "plan.toml"][..], &shards].concat())
+    };
+    let accepted = plan("top");
     assert_eq!(accepted.status.code(), Some(0), "{accepted:?}");
+    let refused = plan("access_token=CANARY");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(!stderr_of(&refused).contains("CANARY"), "{refused:?}");
 }

@@ -8,7 +8,7 @@ use std::process::Output;
 use crate::support::{MAX_WAIT, Place, SERVER_TLS, Server, output, output_watched, text};
 
 /// The canary. It is valid base64, so that it can be used in PEM.
-const CANARY: &str = "Zc4naryZc4naryZc4naryZc4naryZc4naryZc4nary";
+pub(crate) const CANARY: &str = "Zc4naryZc4naryZc4naryZc4naryZc4naryZc4nary";
 
 /// Returns whether the canary is in `bytes`: as text, wrapped over lines of a framed message, or as
 /// numbers.
@@ -27,7 +27,7 @@ fn contains_canary(bytes: &[u8]) -> bool {
 }
 
 #[track_caller]
-fn assert_output_clean(what: &str, output: &Output) {
+pub(crate) fn assert_output_clean(what: &str, output: &Output) {
     for (stream, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
         assert!(!contains_canary(bytes), "{what}, {stream}: {}", text(bytes));
     }
@@ -35,7 +35,7 @@ fn assert_output_clean(what: &str, output: &Output) {
 
 /// Asserts that no file below `folder` has the canary in its name or content.
 #[track_caller]
-fn assert_files_clean(what: &str, folder: &Path) {
+pub(crate) fn assert_files_clean(what: &str, folder: &Path) {
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         assert!(
@@ -178,7 +178,12 @@ fn broken_private_keys_never_appear_in_messages() {
 
 /// Runs a load with documents, logs and a second process; none of them contains the canary.
 #[track_caller]
-fn assert_run_clean(place: &Place, what: &str, arguments: &[&str], environment: &[(&str, &str)]) {
+pub(crate) fn assert_run_clean(
+    place: &Place,
+    what: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) {
     let _ = fs::remove_dir_all(place.path("out"));
     fs::create_dir(place.path("out")).expect("a folder");
     let documents = [
@@ -224,6 +229,9 @@ fn call_secrets_never_appear_in_any_output() {
     let server = place.serve(&["http"]);
     let url = format!("http://{}/a", server.address());
     let query = format!("{url}?api_key={CANARY}&n=1");
+    let oauth =
+        format!("{url}?code={CANARY}&state={CANARY}&client_secret={CANARY}#id_token={CANARY}");
+    let signed = format!("{url}?X-Amz-Signature={CANARY}&sig={CANARY}&assertion={CANARY}");
     let header = format!("Authorization: Bearer {CANARY}");
     let load = ["--clients", "2", "--calls", "40"];
     let from_variable = ["-H", "authorization: $SECRET"];
@@ -244,12 +252,16 @@ fn call_secrets_never_appear_in_any_output() {
                 vec![("PLIMSOLL_HEADER", header.as_str())],
             ),
             ("a query", &query, vec![], vec![]),
+            ("a query of OAuth", &oauth, vec![], vec![]),
+            ("a signed query", &signed, vec![], vec![]),
         ] {
             let command = [&["http", url][..], &load, &flags, &spread].concat();
             assert_run_clean(&place, what, &command, &variables);
         }
     }
     // The saved plan gives the same run once the variable is set.
+    let command = [&["http", &query][..], &load].concat();
+    assert_run_clean(&place, "a query", &command, &[]);
     let again = ["run", "out/run/plan.toml", "--out", "again", "-q"];
     assert_eq!(place.run(&again).status.code(), Some(2));
     let mut command = place.command(&again);

@@ -6,6 +6,7 @@
 mod abroad;
 mod asgi;
 mod canaries;
+mod canaries_in_bodies;
 mod connect;
 mod credentials;
 mod journeys;

@@ -1,0 +1,90 @@
+//! Secrets in bodies and subprotocols, which saved plans replace with variables.
+
+use std::io;
+use std::path::Path;
+
+use plimsoll_model::spec::{self, ResolveContext, plan_secrets};
+use plimsoll_protocols::registry::register_protocols;
+
+/// An environment with variables only.
+struct VariableContext(Vec<(String, String)>);
+
+impl ResolveContext for VariableContext {
+    fn env_variable(&self, name: &str) -> Option<String> {
+        let mut known = self.0.iter();
+        let (_, value) = known.find(|(known, _)| known == name)?;
+        Some(value.clone())
+    }
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+#[test]
+fn saved_plan_has_variables_for_secrets_of_bodies() {
+    register_protocols();
+    let load = "[load]\nclients = 1\ncalls = 1\n";
+    for (call, variables) in [
+        (
+            "target = \"http://a:1/\"\n[call.http]\nbody = '{\"password\":\"hush-1\",\"n\":\"{{seq}}\"}'\n",
+            &["PLIMSOLL_BODY_PASSWORD"][..],
+        ),
+        (
+            "target = \"http://a:1/\"\n[call.http]\nbody = \"refresh_token=hush-1&client_secret=hush-2\"\n",
+            &["PLIMSOLL_BODY_CLIENT_SECRET", "PLIMSOLL_BODY_REFRESH_TOKEN"],
+        ),
+        (
+            "target = \"http://a:1/\"\n[call.http]\nform = [{ name = \"api_key\", value = \"hush-1\" }]\n",
+            &["PLIMSOLL_BODY_API_KEY"],
+        ),
+        (
+            "target = \"ws://a:1/\"\n[call.http.websocket]\ngreeting = '{\"token\":\"hush-1\"}'\n\
+             script = [{ body = '{\"token\":\"hush-2\"}' }]\n",
+            &["PLIMSOLL_BODY_TOKEN", "PLIMSOLL_BODY_TOKEN_2"],
+        ),
+        (
+            "target = \"bolt://a:1\"\n[call.bolt]\nservice = \"a.B:1.0\"\nmethod = \"c\"\n\
+             arguments = '[{\"password\":\"hush-1\"}]'\n",
+            &["PLIMSOLL_BODY_PASSWORD"],
+        ),
+        (
+            "target = \"http://a:1/\"\n[[steps]]\npath = \"/a\"\nbody = '{\"password\":\"hush-1\"}'\n\
+             [[steps]]\npath = \"/b\"\nbody = 'client_secret=hush-2'\n\
+             [[steps]]\ntarget = \"ws://a:1\"\npath = \"/c\"\nsubprotocol = \"v1, bearer, hush-3\"\n\
+             send = '{\"password\":\"hush-4\"}'\n",
+            &[
+                "PLIMSOLL_METADATA_STEP3_SUBPROTOCOL_TOKEN",
+                "PLIMSOLL_BODY_CLIENT_SECRET",
+                "PLIMSOLL_BODY_PASSWORD",
+                "PLIMSOLL_BODY_PASSWORD_2",
+            ],
+        ),
+    ] {
+        // The steps are the last tables of a plan.
+        let text = match call.split_once("[[steps]]") {
+            Some((target, steps)) => format!("{target}{load}[[steps]]{steps}"),
+            None => format!("{call}{load}"),
+        };
+        let typed = spec::read(&text).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+        let none = VariableContext(Vec::new());
+        let first = spec::resolve(&typed, &none);
+        let first = first.unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+        let secrets = plan_secrets(&first);
+        let names: Vec<&str> = secrets.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, variables, "{text}");
+        let saved = typed.with_defaults(&first).to_toml().expect("writable");
+        assert!(!saved.contains("hush"), "{saved}");
+        let again = spec::read(&saved).expect("readable");
+        let resolved = spec::resolve(&again, &VariableContext(secrets));
+        let resolved = resolved.unwrap_or_else(|problems| panic!("{saved}: {problems:?}"));
+        assert_eq!(resolved.call, first.call, "{saved}");
+        let problems = spec::resolve(&again, &none).expect_err("no variables");
+        assert!(
+            problems[0].to_string().ends_with("is not set"),
+            "{problems:?}"
+        );
+    }
+}
