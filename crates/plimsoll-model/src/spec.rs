@@ -20,6 +20,7 @@ mod find;
 mod flag_overrides;
 mod goodput;
 mod ladder;
+mod lane_secrets;
 mod lane_table;
 mod lanes;
 mod load;

@@ -6,10 +6,13 @@ use std::convert::Infallible;
 use toml::{Table, Value};
 
 use super::body_secrets::replace_body_secrets;
+use super::lane_secrets::{SharedSecrets, replace_lane_secrets};
 use super::protocol::CallProtocol;
 use super::steps;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::formats::redaction::{self, BodySecrets, is_secret_field_name, is_secret_field_value};
+use crate::formats::redaction::{
+    self, BodySecrets, QuerySecrets, is_secret_field_name, is_secret_field_value,
+};
 use crate::formats::units::{ByteSize, Period};
 use crate::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
@@ -150,18 +153,7 @@ impl Spec {
     /// Returns this spec with the secrets in header fields replaced by environment variables.
     fn without_secret_fields(&self) -> Spec {
         let mut spec = self.clone();
-        let hide = |name: &str, value: &mut MetadataSpec| match value {
-            MetadataSpec::Several(values) => {
-                let typed = (1..).zip(values);
-                for (nth, value) in typed.filter(|(_, value)| is_literal_secret(name, value)) {
-                    *value = MetadataSpec::Env(numbered_variable_name(name, nth));
-                }
-            }
-            one if is_literal_secret(name, one) => {
-                *one = MetadataSpec::Env(secret_variable_name(name));
-            }
-            _ => {}
-        };
+        let hide = |name: &str, value: &mut MetadataSpec| hide_field(name, name, value);
         let hidden = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             Ok((protocol.with_fields)(section, &hide))
         };
@@ -208,10 +200,12 @@ impl Spec {
         names
     }
 
-    /// Replaces the secrets in the queries of the target, the path and the paths of steps, and those in bodies.
+    /// Replaces the secrets in the queries of the target, the path, the paths of steps and the targets of rungs, those in
+    /// bodies, and all those of lanes.
     fn replace_text_secrets(&mut self) {
+        let mut queries = QuerySecrets::default();
         if let Some(target) = &mut self.target {
-            *target = redaction::replace_secrets_with_variables(target);
+            *target = queries.replace_secrets(target);
         }
         let bodies = RefCell::new(BodySecrets::default());
         let hidden = |_: &CallProtocol, section: &Table| -> Result<_, Infallible> {
@@ -219,11 +213,22 @@ impl Spec {
             if let Some(Value::String(path)) = section.get_mut("path") {
                 *path = redaction::replace_secrets_with_variables(path);
             }
-            steps::replace_query_secrets(&mut section);
+            steps::replace_query_secrets(&mut section, &mut QuerySecrets::default());
             replace_body_secrets(&mut section, &mut bodies.borrow_mut());
             Ok(section)
         };
         let Ok(()) = self.call.try_change_sections(hidden);
+        let rungs = self.ladder.iter_mut().flat_map(|ladder| &mut ladder.rungs);
+        for target in rungs.flatten().filter_map(|rung| rung.target.as_mut()) {
+            *target = redaction::replace_secrets_with_variables(target);
+        }
+        let mut shared = SharedSecrets {
+            queries,
+            bodies: bodies.into_inner(),
+        };
+        for (name, lane) in &mut self.lanes {
+            replace_lane_secrets(name, lane, &mut shared, hide_field);
+        }
     }
 
     /// Formats the spec as TOML.
@@ -232,6 +237,22 @@ impl Spec {
     /// When a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, String> {
         super::steps::to_toml(self)
+    }
+}
+
+/// Replaces the value of the field `name` by the variable for the name `shown` if it is a secret.
+fn hide_field(name: &str, shown: &str, value: &mut MetadataSpec) {
+    match value {
+        MetadataSpec::Several(values) => {
+            let typed = (1..).zip(values);
+            for (nth, value) in typed.filter(|(_, value)| is_literal_secret(name, value)) {
+                *value = MetadataSpec::Env(numbered_variable_name(shown, nth));
+            }
+        }
+        one if is_literal_secret(name, one) => {
+            *one = MetadataSpec::Env(secret_variable_name(shown));
+        }
+        _ => {}
     }
 }
 

@@ -61,8 +61,7 @@ pub(super) fn all_steps(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
 
 /// Replaces the secrets in the queries of a section's steps. A changed step keeps its name: a name that is derived from
 /// the path is set explicitly.
-pub(super) fn replace_query_secrets(section: &mut Table) {
-    let mut secrets = QuerySecrets::default();
+pub(super) fn replace_query_secrets(section: &mut Table, secrets: &mut QuerySecrets) {
     let steps = section.get_mut(STEPS_KEY).and_then(Value::as_array_mut);
     for step in steps.into_iter().flatten().filter_map(Value::as_table_mut) {
         let name = step_name(step);
@@ -144,7 +143,7 @@ mod tests {
     fn secrets_in_targets_of_steps_are_hidden() {
         let typed = "[[steps]]\ntarget = \"https://b.test/x?api_key=hush\"\n";
         let mut section: Table = typed.parse().expect("TOML");
-        replace_query_secrets(&mut section);
+        replace_query_secrets(&mut section, &mut QuerySecrets::default());
         let saved = section.to_string();
         assert!(!saved.contains("hush"), "{saved}");
         assert!(saved.contains("$PLIMSOLL_QUERY_API_KEY"), "{saved}");
@@ -170,7 +169,7 @@ mod tests {
                 ("PLIMSOLL_QUERY_API_KEY_2".to_owned(), "two".to_owned()),
             ]
         );
-        replace_query_secrets(&mut section);
+        replace_query_secrets(&mut section, &mut QuerySecrets::default());
         let steps = section[STEPS_KEY].as_array().expect("steps");
         let of = |key: &str| -> Vec<&str> {
             let found = steps.iter().filter_map(|step| step.get(key)?.as_str());
