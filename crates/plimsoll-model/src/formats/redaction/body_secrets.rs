@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::secret_names::{is_secret_body_field, is_secret_number_name};
+use super::secret_names::{is_secret_form_field, is_secret_json_field, is_secret_number_name};
 use super::{is_variable, variable_name_for};
 
 /// Prefix of the variables for fields of bodies.
@@ -52,7 +52,7 @@ impl BodySecrets {
 
     /// Returns the variable in place of `value`, which is the value of the field `name`; `None` if it is no secret.
     pub fn replace_field(&mut self, name: &str, value: &str) -> Option<String> {
-        let variable = is_literal_secret(name, value).then(|| self.assign_variable(name, value))?;
+        let variable = is_json_secret(name, value).then(|| self.assign_variable(name, value))?;
         Some(format!("${variable}"))
     }
 
@@ -127,7 +127,7 @@ fn find_body_secrets(body: &str) -> Vec<(Range<usize>, Range<usize>)> {
             Some((from..equals, equals + 1..from + pair.len()))
         });
         return pairs
-            .filter(|(name, value)| is_literal_secret(&body[name.clone()], &body[value.clone()]))
+            .filter(|(name, value)| is_form_secret(&body[name.clone()], &body[value.clone()]))
             .collect();
     }
     let mut all = find_multipart_secrets(body);
@@ -149,7 +149,7 @@ fn find_multipart_secrets(body: &str) -> Vec<(Range<usize>, Range<usize>)> {
         Some((name, value..value + length))
     });
     parts
-        .filter(|(name, value)| is_literal_secret(&body[name.clone()], &body[value.clone()]))
+        .filter(|(name, value)| is_form_secret(&body[name.clone()], &body[value.clone()]))
         .collect()
 }
 
@@ -179,7 +179,7 @@ pub(super) fn find_json_secrets(text: &str) -> Vec<(Range<usize>, Range<usize>)>
         let Some(value) = find_json_value(text, start, escapes, &text[name.clone()]) else {
             continue;
         };
-        if is_literal_secret(&text[name.clone()], &text[value.clone()]) {
+        if is_json_secret(&text[name.clone()], &text[value.clone()]) {
             all.push((name, value));
         }
     }
@@ -246,11 +246,20 @@ pub(super) fn find_quoted_form_secrets(text: &str) -> Vec<Range<usize>> {
     all
 }
 
-/// Returns whether a body contains this value as the text of a secret. A value with template fields is no literal
-/// secret.
-fn is_literal_secret(name: &str, value: &str) -> bool {
+/// Returns whether a field of JSON contains a secret as text.
+fn is_json_secret(name: &str, value: &str) -> bool {
+    is_literal(value) && is_secret_json_field(name, value)
+}
+
+/// Returns whether a field of a form contains a secret as text.
+fn is_form_secret(name: &str, value: &str) -> bool {
+    is_literal(value) && is_secret_form_field(name, value)
+}
+
+/// Returns whether a value is text. A value with template fields, or of a variable, is no literal secret.
+fn is_literal(value: &str) -> bool {
     let has_fields = value.replace("{{{{", "").contains("{{");
-    !value.is_empty() && !has_fields && !is_variable(value) && is_secret_body_field(name, value)
+    !value.is_empty() && !has_fields && !is_variable(value)
 }
 
 #[cfg(test)]
@@ -302,6 +311,7 @@ mod tests {
             "",
             "x",
             r#"{"token":"t-{{uuid}}","key":"k","max_tokens":5,"token":17,"password":""}"#,
+            r#"{"error":{"code":"context_length_exceeded","state":"http_404_500"}}"#,
             r#"{"password":null,"session":{"id":"x"},"secret":true}"#,
             "user=ada&password={{row.password}}",
             "a sentence: password = hush",

@@ -181,18 +181,30 @@ pub fn is_secret_parameter(name: &str, value: &str) -> bool {
         || OPAQUE_PARAMETER_NAMES.contains(&&*split_name(name).concat()) && is_opaque(value)
 }
 
-/// Returns whether a field of a body is secret by its name, or by its name and the form of its value.
-pub(super) fn is_secret_body_field(name: &str, value: &str) -> bool {
+/// Returns whether a field of JSON or of a message is secret by its name, or by its name and the form of its value. The
+/// `code` and `state` of a message are those of errors and things.
+pub(super) fn is_secret_json_field(name: &str, value: &str) -> bool {
     let words = split_name(name);
+    has_secret_body_word(&words)
+        || words.len() > 1 && OPAQUE_PARAMETER_NAMES.contains(&&*words.concat()) && is_opaque(value)
+}
+
+/// Returns whether a field of a form is secret by its name, or by its name and the form of its value.
+pub(super) fn is_secret_form_field(name: &str, value: &str) -> bool {
+    let words = split_name(name);
+    has_secret_body_word(&words)
+        || OPAQUE_PARAMETER_NAMES.contains(&&*words.concat()) && is_opaque(value)
+}
+
+/// Returns whether a name of these words marks a secret of a body. There, `key` alone is data.
+fn has_secret_body_word(words: &[String]) -> bool {
     let is_data_key = words.iter().any(|word| word == "key")
         && !words
             .iter()
             .any(|word| SECRET_KEY_WORDS.contains(&word.as_str()));
     let is_secret =
         |word: &String| is_secret_parameter_word(word) && !(is_data_key && word == "key");
-    has_secret_last_word(&words)
-        || words.iter().any(is_secret)
-        || OPAQUE_PARAMETER_NAMES.contains(&&*words.concat()) && is_opaque(value)
+    has_secret_last_word(words) || words.iter().any(is_secret)
 }
 
 /// Returns whether a number under this name is secret: numbers are secret only under the names of secrets that people
@@ -419,7 +431,7 @@ mod tests {
             "client_secret",
             "key_pass",
         ] {
-            assert!(is_secret_body_field(name, "x"), "{name}");
+            assert!(is_secret_json_field(name, "x"), "{name}");
         }
         for name in [
             "key",
@@ -428,8 +440,11 @@ mod tests {
             "max_tokens",
             "model",
         ] {
-            assert!(!is_secret_body_field(name, "x"), "{name}");
+            assert!(!is_secret_json_field(name, "x"), "{name}");
         }
+        let code = "4/0AX4XfWh-x_y";
+        assert!(is_secret_form_field("code", code) && !is_secret_json_field("code", code));
+        assert!(is_secret_json_field("mfa_code", "123456"));
         assert!(is_secret_number_name("newPassword") && !is_secret_number_name("token"));
     }
 }

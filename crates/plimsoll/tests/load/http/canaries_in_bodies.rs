@@ -144,3 +144,17 @@ fn secrets_of_steps_never_appear_in_any_output() {
         assert_run_clean(&place, &offered[..6], &["run", "steps.toml"], &[]);
     }
 }
+
+#[test]
+fn plan_errors_do_not_show_secrets_of_bodies() {
+    let place = Place::new();
+    let plan = format!(
+        "target = \"http://127.0.0.1:1/\"\n[load]\nclients = 1\n[[steps]]\npath = \"/a\"\n\
+         body = '{{\"password\":\"{CANARY}\"}}'\nnosuch = 1\n[[steps]]\npath = \"/b\"\n\
+         body = \"client_secret={CANARY}&a=b\"\nnosuch = 1\n"
+    );
+    fs::write(place.path("plan.toml"), plan).unwrap();
+    let ended = place.run(&["run", "plan.toml"]);
+    assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
+    assert_output_clean("a plan with wrong keys", &ended);
+}
