@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use plimsoll_engine::driver::{Direction, Tracer};
+use plimsoll_model::formats::redaction::{is_secret_field_name, is_secret_field_value};
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{
     self, FrameHeader, HeaderBlock, Http2Frame, PREFACE, Violation, flags, kind, setting,
@@ -150,10 +151,11 @@ impl FieldTracer {
     fn append_fields(&mut self, block: &[u8], line: &mut String) {
         let result = self.decoder.decode(block, |field| {
             let name = to_printable(field.name);
-            let value = if field.sensitive || is_secret(&name) {
-                "<redacted>".to_owned()
+            let value = to_printable(field.value);
+            let value = if field.sensitive || is_secret(&name, &value) {
+                "<redacted>"
             } else {
-                to_printable(field.value)
+                &value
             };
             let _ = write!(line, " | {name}: {value}");
         });
@@ -182,21 +184,12 @@ fn flag_names(head: FrameHeader) -> impl Iterator<Item = &'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Returns true for fields that carry credentials, or binary values that may.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
+/// Returns whether a field carries credentials, or a binary value that may. Pseudo-header fields such as `:authority`
+/// carry none; secrets in a `:path` are masked where the line is printed.
+fn is_secret(name: &str, value: &str) -> bool {
+    let is_pseudo = name.starts_with(':');
     name.ends_with("-bin")
-        || [
-            "authorization",
-            "cookie",
-            "api-key",
-            "apikey",
-            "token",
-            "secret",
-            "password",
-        ]
-        .iter()
-        .any(|word| name.contains(word))
+        || !is_pseudo && (is_secret_field_name(name) || is_secret_field_value(value))
 }
 
 #[cfg(test)]
@@ -214,7 +207,10 @@ mod tests {
         );
         let block = Encoder::default().encode([
             (":path", "/a.S/M"),
+            (":authority", "a:1"),
             ("authorization", "Bearer hunter2"),
+            ("x-pass", "hunter2"),
+            ("x-custom", "Bearer hunter2"),
             ("x-trace-bin", "aHVudGVyMg=="),
             ("x-api-key", "hunter2"),
             ("x-plain", "shown"),
@@ -227,8 +223,8 @@ mod tests {
             "> connection preface".to_owned(),
             "> SETTINGS stream=0 length=12 INITIAL_WINDOW_SIZE=70000 0x0099=1".to_owned(),
             format!(
-                "> HEADERS stream=1 length={} END_HEADERS | :path: /a.S/M | authorization: \
-                 <redacted> | x-trace-bin: <redacted> | x-api-key: <redacted> | x-plain: shown",
+                "> HEADERS stream=1 length={} END_HEADERS | :path: /a.S/M | :authority: a:1 | \
+                 authorization: <redacted> | x-pass: <redacted> | x-custom: <redacted> | x-trace-bin: <redacted> | x-api-key: <redacted> | x-plain: shown",
                 block.len()
             ),
             "> DATA stream=1 length=7 END_STREAM".to_owned(),
