@@ -10,7 +10,6 @@
 
 mod address_overrides;
 mod arrivals;
-mod body_secrets;
 mod call;
 mod context;
 mod field_value;
@@ -20,7 +19,6 @@ mod find;
 mod flag_overrides;
 mod goodput;
 mod ladder;
-mod lane_secrets;
 mod lane_table;
 mod lanes;
 mod load;

@@ -1,5 +1,7 @@
 //! `[call]`: the sections that define one call.
 
+mod body_secrets;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +13,8 @@ use toml::Table;
 use super::protocol::{self, CallProtocol, CallSection};
 use super::wire::WireFormat;
 use super::{MetadataSpec, OptionalPeriod, Problem, Spec, target};
+
+pub(super) use body_secrets::{collect_body_secrets, replace_body_secrets};
 
 /// One call as the plan defines it: a section named after its protocol ([`super::register`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -1,5 +1,7 @@
 //! `[lanes.NAME]`: several lanes in one run, each with its share of one schedule's arrivals.
 
+mod secrets;
+
 use toml::{Table, Value};
 
 use super::call::CHECKSUMS_KEY;
@@ -7,6 +9,8 @@ use super::lane_table::LaneTable;
 use super::steps::{STEPS_KEY, all_steps};
 use super::target::{has_tls_scheme, split_scheme};
 use super::{Problem, Spec, read};
+
+pub(super) use secrets::{SharedSecrets, replace_lane_secrets};
 
 /// One lane, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use super::body_secrets::collect_body_secrets;
+use super::call::collect_body_secrets;
 use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
 use super::saved_plan::remember_secrets;
@@ -33,7 +33,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let mut problems = Problems::default();
     let typed = spec;
     let mut spec = spec.clone();
-    problems.fill_body_variables(&mut spec, surroundings);
+    problems.fill_body_variables(&mut spec.call, surroundings);
     for (protocol, section) in spec.call.present_sections() {
         (protocol.apply_defaults)(section, &mut spec.load);
     }
@@ -49,7 +49,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let call = problems.resolve_call(spec, surroundings);
     let is_secured = target.as_ref().is_some_and(|(_, secured)| *secured);
     let call = call.map(|call| {
-        let secrets = collect_body_secrets(typed, &call, surroundings);
+        let secrets = collect_body_secrets(&typed.call, &call, surroundings);
         call.with_target_security(is_secured)
             .with_body_secrets(secrets)
     });

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 
 use toml::{Table, Value};
 
-use super::body_secrets::replace_body_secrets;
-use super::lane_secrets::{SharedSecrets, replace_lane_secrets};
+use super::call::replace_body_secrets;
+use super::lanes::{SharedSecrets, replace_lane_secrets};
 use super::protocol::CallProtocol;
 use super::steps;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};

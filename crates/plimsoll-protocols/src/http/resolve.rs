@@ -36,7 +36,6 @@ use super::user_scenarios::{resolve_conversation, resolve_script};
 use super::{envelopes, form, replayed_call};
 use crate::http2::resolve_max_head;
 use crate::journey::{StepScope, change_fields, has_secured_target, keys_within, step_files};
-use crate::shared::bearer_token;
 
 impl CallSection for HttpSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {
@@ -73,7 +72,7 @@ impl CallSection for HttpSpec {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
         let socket = self.websocket.as_mut();
         let subprotocols = socket.and_then(|socket| socket.subprotocol.as_mut());
-        bearer_token::change_token(subprotocols, change);
+        crate::shared::bearer_token::change_token(subprotocols, change);
     }
 
     /// Gives each client a connection of its own if clients that share an HTTP/1.1 connection or a WebSocket would only

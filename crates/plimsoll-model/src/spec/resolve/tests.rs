@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::super::{StepSpec, plan_secrets, read, set_spans};
+use super::super::{StepSpec, read, set_spans};
 use super::*;
 use crate::plan::{
     ArrivalSpacing, ChainCheck, KeyExchangeGroup, LoadStage, Metric, RecordLayer, ServerTrust,
@@ -17,12 +17,7 @@ struct FakeContext;
 
 impl ResolveContext for FakeContext {
     fn env_variable(&self, name: &str) -> Option<String> {
-        match name {
-            "PLIMSOLL_METADATA_AUTHORIZATION" => Some("Bearer hush".into()),
-            "PLIMSOLL_BODY_PASSWORD" => Some("hush-one".into()),
-            "PLIMSOLL_BODY_CLIENT_SECRET" => Some("hush-two".into()),
-            _ => None,
-        }
+        (name == "PLIMSOLL_METADATA_AUTHORIZATION").then(|| "Bearer hush".into())
     }
     fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
@@ -368,36 +363,6 @@ fn non_utf8_path_counts_as_setting() {
     let problems = resolve(&spec, &FakeContext).expect_err("a wrong plan");
     let mut of_tls = problems.iter().filter(|problem| problem.key == "tls");
     assert!(of_tls.next().is_some(), "{problems:?}");
-}
-
-#[test]
-fn secrets_of_bodies_become_variables_in_saved_plan() {
-    let text = "target = \"grpc://a:1\"\n[call.grpc]\nmethod = \"/a.B/C\"\n\
-                message = { user = \"ada\", password = \"hush-one\", note = '{\"client_secret\":\"hush-two\"}' }\n\
-                [load]\nclients = 1\ncalls = 1\n";
-    let typed = read(text).expect("readable");
-    assert_eq!(typed.literal_secret_names(), ["body"]);
-    let first = resolve(&typed, &FakeContext).expect("right");
-    let secrets = [
-        ("PLIMSOLL_BODY_CLIENT_SECRET", "hush-two"),
-        ("PLIMSOLL_BODY_PASSWORD", "hush-one"),
-    ];
-    let secrets = secrets.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    assert_eq!(plan_secrets(&first), secrets);
-    let saved = typed.with_defaults(&first).to_toml().expect("writable");
-    assert_eq!(typed.without_secrets().literal_secret_names(), [""; 0]);
-    assert!(!saved.contains("hush"), "{saved}");
-    assert!(saved.contains("$PLIMSOLL_BODY_PASSWORD"), "{saved}");
-    // The saved plan is the same run, and is saved as itself.
-    let again = read(&saved).expect("readable");
-    let resolved = resolve(&again, &FakeContext).expect("right");
-    assert_eq!(plan_secrets(&resolved), secrets);
-    assert_eq!(again.with_defaults(&resolved).to_toml().unwrap(), saved);
-    let unset = text.replace("hush-one", "$PLIMSOLL_BODY_PIN");
-    assert_eq!(
-        wrong(&unset),
-        ["`call.grpc.message.password`: the environment variable PLIMSOLL_BODY_PIN is not set"]
-    );
 }
 
 #[test]

@@ -5,9 +5,10 @@
 
 use toml::{Table, Value};
 
-use super::{Problems, ResolveContext, Spec};
+use super::CallSpec;
 use crate::formats::redaction::{BODY_VARIABLE_PREFIX, BodySecrets, fill_body_variables};
 use crate::plan::CallPlan;
+use crate::spec::{Problems, ResolveContext};
 
 /// Keys of a section or step whose values are no bodies.
 const OTHER_KEYS: [&str; 9] = [
@@ -30,7 +31,7 @@ const MESSAGE_KEYS: [&str; 2] = ["expect_message", "message"];
 type ChangeText<'a> = dyn FnMut(&str, Option<&str>, &mut String) + 'a;
 
 /// Replaces the secrets in the bodies of a section.
-pub(super) fn replace_body_secrets(section: &mut Table, secrets: &mut BodySecrets) {
+pub(in crate::spec) fn replace_body_secrets(section: &mut Table, secrets: &mut BodySecrets) {
     change_texts(section, &mut |_, _, text| secrets.reserve_variables(text));
     change_texts(section, &mut |_, field, text| {
         let replaced = field.and_then(|name| secrets.replace_field(name, text));
@@ -38,14 +39,14 @@ pub(super) fn replace_body_secrets(section: &mut Table, secrets: &mut BodySecret
     });
 }
 
-/// Returns the secrets in the bodies of `spec`, from which `call` was resolved, each with its variable.
-pub(super) fn collect_body_secrets(
-    spec: &Spec,
+/// Returns the secrets in the bodies of `typed`, from which `call` was resolved, each with its variable.
+pub(in crate::spec) fn collect_body_secrets(
+    typed: &CallSpec,
     call: &CallPlan,
     surroundings: &dyn ResolveContext,
 ) -> Vec<(String, String)> {
     let mut secrets = BodySecrets::default();
-    for (protocol, section) in spec.call.present_sections() {
+    for (protocol, section) in typed.present_sections() {
         // The same text as in a saved plan, so that the same values get the same variables.
         let mut section = (protocol.with_defaults)(section, call);
         replace_body_secrets(&mut section, &mut secrets);
@@ -60,13 +61,13 @@ pub(super) fn collect_body_secrets(
 }
 
 impl Problems {
-    /// Replaces the variables in the bodies of `spec` with their values.
-    pub(super) fn fill_body_variables(
+    /// Replaces the variables in the bodies of `call` with their values.
+    pub(in crate::spec) fn fill_body_variables(
         &mut self,
-        spec: &mut Spec,
+        call: &mut CallSpec,
         surroundings: &dyn ResolveContext,
     ) {
-        for (name, section) in &mut spec.call.sections {
+        for (name, section) in &mut call.sections {
             change_texts(section, &mut |key, _, text| {
                 if !text.contains(BODY_VARIABLE_PREFIX) {
                     return;
@@ -124,5 +125,61 @@ fn change_value(
         }
         Value::Table(table) => change_table(table, place, in_message, change),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use crate::spec::{ResolveContext, plan_secrets, read, resolve};
+
+    /// An environment with two secrets.
+    struct SecretContext;
+
+    const SECRETS: [(&str, &str); 2] = [
+        ("PLIMSOLL_BODY_CLIENT_SECRET", "hush-two"),
+        ("PLIMSOLL_BODY_PASSWORD", "hush-one"),
+    ];
+
+    impl ResolveContext for SecretContext {
+        fn env_variable(&self, name: &str) -> Option<String> {
+            let found = SECRETS.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        }
+        fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        fn read(&self, _: &Path) -> io::Result<String> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }
+
+    #[test]
+    fn secrets_of_bodies_become_variables_in_saved_plan() {
+        let text = "target = \"grpc://a:1\"\n[call.grpc]\nmethod = \"/a.B/C\"\n\
+                    message = { user = \"ada\", password = \"hush-one\", note = '{\"client_secret\":\"hush-two\"}' }\n\
+                    [load]\nclients = 1\ncalls = 1\n";
+        let typed = read(text).expect("readable");
+        assert_eq!(typed.literal_secret_names(), ["body"]);
+        assert_eq!(typed.without_secrets().literal_secret_names(), [""; 0]);
+        let first = resolve(&typed, &SecretContext).expect("right");
+        let secrets = SECRETS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(plan_secrets(&first), secrets);
+        let saved = typed.with_defaults(&first).to_toml().expect("writable");
+        assert!(!saved.contains("hush"), "{saved}");
+        assert!(saved.contains("$PLIMSOLL_BODY_PASSWORD"), "{saved}");
+        // The saved plan is the same run, and is saved as itself.
+        let again = read(&saved).expect("readable");
+        let resolved = resolve(&again, &SecretContext).expect("right");
+        assert_eq!(plan_secrets(&resolved), secrets);
+        assert_eq!(again.with_defaults(&resolved).to_toml().unwrap(), saved);
+        let unset = read(&text.replace("hush-one", "$PLIMSOLL_BODY_PIN")).expect("readable");
+        let problems = resolve(&unset, &SecretContext).expect_err("an unset variable");
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let expected =
+            "`call.grpc.message.password`: the environment variable PLIMSOLL_BODY_PIN is not set";
+        assert_eq!(problems, [expected]);
     }
 }

@@ -5,26 +5,26 @@ use std::mem;
 
 use toml::{Table, Value};
 
-use super::body_secrets::replace_body_secrets;
-use super::{LaneTable, MetadataSpec, steps};
 use crate::formats::redaction::{BodySecrets, QuerySecrets};
 use crate::rows::template::has_fields;
+use crate::spec::call::replace_body_secrets;
+use crate::spec::{LaneTable, MetadataSpec, steps};
 
 /// Keys of the tables with header fields or metadata.
 const FIELD_KEYS: [&str; 3] = ["header", "headers", "metadata"];
 
 /// A function that replaces the value of a header field, given the field's name and the name that its variable is made
 /// of, if the value is a secret.
-pub(super) type HideField = fn(&str, &str, &mut MetadataSpec);
+pub(in crate::spec) type HideField = fn(&str, &str, &mut MetadataSpec);
 
 /// The secrets of a plan and its lanes, whose variables must differ where the values do.
-pub(super) struct SharedSecrets {
-    pub(super) queries: QuerySecrets,
-    pub(super) bodies: BodySecrets,
+pub(in crate::spec) struct SharedSecrets {
+    pub(in crate::spec) queries: QuerySecrets,
+    pub(in crate::spec) bodies: BodySecrets,
 }
 
 /// Replaces the secrets in the target, the call and the steps of the lane `name`.
-pub(super) fn replace_lane_secrets(
+pub(in crate::spec) fn replace_lane_secrets(
     name: &str,
     lane: &mut LaneTable,
     secrets: &mut SharedSecrets,
