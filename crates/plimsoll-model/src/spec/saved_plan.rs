@@ -184,7 +184,7 @@ impl Spec {
         let mut urls = sections.chain(steps).flat_map(|table| {
             let urls = steps::URL_KEYS
                 .iter()
-                .filter_map(|key| table.get(*key)?.as_str());
+                .filter_map(move |key| table.get(*key)?.as_str());
             urls.collect::<Vec<&str>>()
         });
         if urls.any(redaction::has_secret_text) {

@@ -13,7 +13,7 @@ use crate::support::{MAX_WAIT, Place, output, text};
 /// returns the response without its content length.
 fn serve_requests(respond: fn(&str, &str) -> (String, String)) -> SocketAddr {
     fn serve(stream: &TcpStream, respond: fn(&str, &str) -> (String, String)) -> Option<()> {
-        let mut reader = BufReader::new(stream);
+        let (mut reader, mut writer) = (BufReader::new(stream), stream);
         loop {
             let mut head = String::new();
             while !head.ends_with("\r\n\r\n") {
@@ -29,7 +29,7 @@ fn serve_requests(respond: fn(&str, &str) -> (String, String)) -> SocketAddr {
             let (first, answer) = respond(&head, &text(&body));
             let size = answer.len();
             let whole = format!("HTTP/1.1 {first}\r\ncontent-length: {size}\r\n\r\n{answer}");
-            (&*stream).write_all(whole.as_bytes()).ok()?;
+            writer.write_all(whole.as_bytes()).ok()?;
         }
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
