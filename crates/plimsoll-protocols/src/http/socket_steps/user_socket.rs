@@ -155,7 +155,6 @@ impl SocketStepDriver {
         if needs_open && !matches!(self.state, SocketState::Open) {
             return self.fail_call_on_closed_socket(events);
         }
-        call.has_all_messages |= step.call.until == AwaitedMessages::Count(0);
         while self
             .call
             .as_ref()
@@ -167,16 +166,27 @@ impl SocketStepDriver {
             self.waiting_bytes -= message.data.len();
             self.on_awaited_message(&message.data, now, Some(message.at), events);
         }
-        let is_open = matches!(self.state, SocketState::Open);
-        match &self.call {
-            None => {}
-            Some(call) if !call.has_all_messages && is_open => {}
-            Some(call) if !call.has_all_messages => self.fail_call_on_closed_socket(events),
-            Some(_) if step.call.closes => {
-                self.append_close_frame(code::NORMAL_CLOSURE, "", out);
-                self.state = SocketState::Closing;
-            }
-            Some(_) => self.end_call(Outcome::Ok, None, events),
+        self.end_step_if_complete(out, events);
+        let awaits_more = |call: &StepInFlight| !call.has_all_messages;
+        if self.call.as_ref().is_some_and(awaits_more) && !matches!(self.state, SocketState::Open) {
+            self.fail_call_on_closed_socket(events);
+        }
+    }
+
+    /// Ends the current step if all its messages have arrived, or sends its Close. This is done before the bytes that
+    /// follow in the same segment are read: they belong to later steps, and their Close does not fail this one.
+    fn end_step_if_complete(&mut self, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        let (Some(step), Some(call)) = (&self.selected, &self.call) else {
+            return;
+        };
+        if !call.has_all_messages {
+            return;
+        }
+        if !step.prepared.call.closes {
+            self.end_call(Outcome::Ok, None, events);
+        } else if matches!(self.state, SocketState::Open) {
+            self.append_close_frame(code::NORMAL_CLOSURE, "", out);
+            self.state = SocketState::Closing;
         }
     }
 
@@ -227,10 +237,11 @@ impl SocketStepDriver {
     }
 
     /// Handles a message from the server, or stores it if no step awaits one.
-    fn on_message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
+    fn on_message(&mut self, data: &[u8], now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let awaits = |call: &StepInFlight| !call.has_all_messages && call.resume_at == Time::NEVER;
         if self.waiting.is_empty() && self.call.as_ref().is_some_and(awaits) {
-            return self.on_awaited_message(data, now, None, events);
+            self.on_awaited_message(data, now, None, events);
+            return self.end_step_if_complete(out, events);
         }
         self.waiting_bytes += data.len();
         self.waiting.push_back(WaitingMessage {
@@ -341,7 +352,7 @@ impl Driver for SocketStepDriver {
             received: 0,
             resume_at: now,
             messages: 0,
-            has_all_messages: false,
+            has_all_messages: !prepared.call.awaits_message(),
             has_expected: false,
             wanted,
         });
@@ -392,18 +403,10 @@ impl Driver for SocketStepDriver {
         };
         if was_upgrading {
             self.send_frames(now, out);
+            self.end_step_if_complete(out, events);
         }
         if matches!(self.state, SocketState::Open | SocketState::Closing) && !bytes.is_empty() {
             self.read_frames(bytes, now, out, events)?;
-        }
-        // Skips a step that has just begun: its timer continues it, after the messages that arrived earlier.
-        if self
-            .call
-            .as_ref()
-            .is_some_and(|call| call.resume_at == Time::NEVER)
-            && matches!(self.state, SocketState::Open)
-        {
-            self.continue_step(now, out, events);
         }
         Ok(())
     }

@@ -67,12 +67,13 @@ fn start(driver: &mut SocketStepDriver, made: &SocketStepCall, now: Time) -> Vec
     events
 }
 
-/// Returns an open socket.
-fn opened() -> SocketStepDriver {
+/// Opens a socket with a step that awaits these messages. `frames` follow the server's response in its last segment.
+/// Returns the driver, and what it reported.
+fn open(awaited: SocketStepCall, frames: &[(Opcode, &[u8])]) -> (SocketStepDriver, Vec<Event>) {
     let mut driver = step(&call(AwaitedMessages::Count(0))).new_driver();
     let opening = SocketStepCall {
         opens: true,
-        ..call(AwaitedMessages::Count(0))
+        ..awaited
     };
     let selected =
         step(&opening).select_request(&mut driver, MOMENT, &Arc::default(), &CookieJar::default());
@@ -91,17 +92,32 @@ fn opened() -> SocketStepDriver {
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
     );
     let (first, second) = head.as_bytes().split_at(40);
-    for bytes in [first, second] {
+    for bytes in [first, &[second, &segment(frames)].concat()] {
         let read = driver.receive(bytes, Time(2), &mut Vec::new(), &mut events);
         assert_eq!(read, Ok(()));
     }
-    assert_eq!(outcomes(&events), [Outcome::Ok]);
     assert!(
         driver
             .response_fields()
             .any(|field| field == (b"X-A", b"b"))
     );
+    (driver, events)
+}
+
+/// Returns an open socket.
+fn opened() -> SocketStepDriver {
+    let (driver, events) = open(call(AwaitedMessages::Count(0)), &[]);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
     driver
+}
+
+/// Returns frames of the server as they follow each other in one segment.
+fn segment(frames: &[(Opcode, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (opcode, payload) in frames {
+        append_frame(&mut bytes, *opcode, payload);
+    }
+    bytes
 }
 
 fn outcomes(events: &[Event]) -> Vec<Outcome> {
@@ -195,6 +211,56 @@ fn closed_socket_gives_its_messages_then_fails() {
         };
         assert!(text.contains("closed the socket with 1013 later"), "{text}");
     }
+}
+
+#[test]
+fn frames_behind_upgrade_wait_for_their_step() {
+    let close = encode_close_payload(1013, "later");
+    let frames: [(Opcode, &[u8]); 2] = [(Opcode::Text, b"welcome"), (Opcode::Close, &close)];
+    let (mut driver, events) = open(call(AwaitedMessages::Count(0)), &frames);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(driver.last_message(), None, "the step awaits none");
+    let events = start(&mut driver, &until("welcome"), Time(3));
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(driver.last_message(), Some(&b"welcome"[..]));
+    let events = start(&mut driver, &until("more"), Time(4));
+    assert_eq!(outcomes(&events), [Outcome::SocketClosed]);
+
+    let (driver, events) = open(until("welcome"), &frames);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(driver.last_message(), Some(&b"welcome"[..]));
+    let (_, events) = open(until("more"), &frames);
+    assert_eq!(outcomes(&events), [Outcome::SocketClosed]);
+}
+
+#[test]
+fn close_behind_last_message_does_not_fail_step() {
+    let close = encode_close_payload(1013, "later");
+    let frames = segment(&[(Opcode::Text, b"last"), (Opcode::Close, &close)]);
+    for closes in [false, true] {
+        let mut driver = opened();
+        let made = SocketStepCall {
+            closes,
+            ..until("last")
+        };
+        assert_eq!(start(&mut driver, &made, Time(5)), []);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let read = driver.receive(&frames, Time(6), &mut out, &mut events);
+        assert_eq!((read, outcomes(&events)), (Ok(()), vec![Outcome::Ok]));
+        assert_eq!((out[0], out.len()), (0x88, 2 + 4 + 2), "one Close");
+    }
+}
+
+#[test]
+fn violation_behind_last_message_does_not_fail_step() {
+    let mut driver = opened();
+    assert_eq!(start(&mut driver, &until("last"), Time(5)), []);
+    let mut bytes = segment(&[(Opcode::Text, b"last")]);
+    bytes.extend([0xff, 0]);
+    let mut events = Vec::new();
+    let read = driver.receive(&bytes, Time(6), &mut Vec::new(), &mut events);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(read.map_err(|e| e.outcome), Err(Outcome::ProtocolError));
 }
 
 #[test]
