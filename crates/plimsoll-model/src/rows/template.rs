@@ -129,10 +129,17 @@ pub fn uses_rows(text: &str) -> bool {
 /// Returns the first field in `text`. Protocols use this to reject fields in a text that they send unchanged: calls
 /// would succeed, but without the intended variation.
 pub fn first_field(text: &str) -> Option<&str> {
+    first_field_among(text, &[])
+}
+
+/// Returns the first field in `text` that has a built-in name, or one of the names in `captured`.
+pub fn first_field_among<'a>(text: &'a str, captured: &[String]) -> Option<&'a str> {
     text.match_indices("{{").find_map(|(at, _)| {
         let inside = text[at + 2..].trim_start();
         let name = inside.split([' ', '}']).next()?;
-        let known = FIELD_NAMES.contains(&name) || name.starts_with("row.");
+        let known = FIELD_NAMES.contains(&name)
+            || name.starts_with("row.")
+            || captured.iter().any(|known| known == name);
         let end = text[at..].find("}}")?;
         known.then(|| &text[at..at + end + 2])
     })

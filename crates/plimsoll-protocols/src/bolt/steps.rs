@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
-use plimsoll_model::rows::template::{self, FieldScope, RenderContext, Template};
+use plimsoll_model::rows::template::{self, RenderContext, Template};
 use plimsoll_model::spec::{CallSection as _, MetadataSpec, Problems, ResolveContext, Spec};
 
 use super::frame::{BoltFrame, codec};
@@ -29,6 +29,7 @@ impl StepSection for BoltOptions {
     const SHARED_KEYS: &'static [&'static str] =
         &["version", "heartbeat", "max_content", "deadline"];
     const UNSUPPORTED_KEYS: &'static [&'static str] = &["in_flight"];
+    const TEMPLATE_KEYS: &'static [&'static str] = &["arguments", "content", "header.*"];
 
     fn resolve_step_call(
         &self,
@@ -40,10 +41,7 @@ impl StepSection for BoltOptions {
         let mut slots = 0;
         let mut texts = TemplateContext {
             slots: &mut slots,
-            scope: FieldScope {
-                rows: scope.rows,
-                captured: scope.metadata.taken,
-            },
+            scope: scope.fields(),
             uses_rows: false,
             surroundings,
         };

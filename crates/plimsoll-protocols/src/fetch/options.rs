@@ -166,6 +166,7 @@ impl CallSection for FetchOptions {
             path: None,
             headers: vec![MetadataField::new_traceparent()],
             body: None,
+            expectations: None,
         });
         (problems.0.len() == before).then(|| HttpCall {
             varying,

@@ -11,6 +11,7 @@ use plimsoll_model::{TimeMeasure, formats::redaction};
 
 use super::llm_api::ModelResponseRules;
 pub use super::replayed_parts::ReplayedParts;
+pub use super::varying_expectations::VaryingExpectations;
 use crate::journey::JourneyPlan;
 use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
 
@@ -376,6 +377,8 @@ pub struct VaryingRequest {
     pub headers: Vec<MetadataField>,
     /// The body; `None` if it does not vary.
     pub body: Option<VaryingBody>,
+    /// What a journey's step expects of its response; `None` if it does not vary.
+    pub expectations: Option<Box<VaryingExpectations>>,
 }
 
 impl VaryingRequest {

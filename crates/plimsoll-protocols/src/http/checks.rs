@@ -1,5 +1,6 @@
 //! Checks responses against the expectations of the plan.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
@@ -69,21 +70,21 @@ impl BodyMetadata {
 }
 
 /// The checks of all responses, built once and shared by all connections.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ResponseChecks {
     /// The call's name in failure texts: `GET /path`.
     call_name: String,
     statuses: Vec<(u16, u16)>,
-    headers: Vec<(String, String)>,
+    pub(super) headers: Vec<(String, Vec<u8>)>,
     pub(super) body: Option<Needle>,
     size: Option<u64>,
     /// Recognises the page that a file server sends for a missing file.
-    pub(super) missing_page: Option<MissingPage>,
+    pub(super) missing_page: Option<Arc<MissingPage>>,
     pub(super) stream: Option<EventStream>,
     /// The time from a stream's head until the stream is ended and counted as successful.
     pub(super) stream_duration: Option<Duration>,
     /// Whether streams end with the load.
-    pub(super) endless: EndlessStreams,
+    pub(super) endless: Arc<EndlessStreams>,
     /// Whether messages have a length prefix, also in requests.
     pub(super) has_prefix: bool,
     /// Whether a response's text is kept for the next turn of a conversation.
@@ -110,13 +111,15 @@ impl ResponseChecks {
         ResponseChecks {
             call_name: format!("{} {}", call.method, call.path),
             statuses: call.expect.clone(),
-            headers: call.expect_headers.clone(),
+            headers: (call.expect_headers.iter())
+                .map(|(name, value)| (name.clone(), value.clone().into_bytes()))
+                .collect(),
             body: call.expect_body.as_deref().map(Needle::new),
             size: call.expect_size,
-            missing_page: call.is_file.then(|| MissingPage::for_path(&call.path)),
+            missing_page: (call.is_file).then(|| Arc::new(MissingPage::for_path(&call.path))),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
-            endless: EndlessStreams::new(call.ends_with_load),
+            endless: Arc::new(EndlessStreams::new(call.ends_with_load)),
             has_prefix: envelopes::has_prefix(call),
             keeps_text: call.conversation.is_some(),
             counts_text: call.tokenizer.is_some(),
@@ -258,10 +261,10 @@ impl ResponseChecks {
         &self,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> Outcome {
-        let has = |(name, value): &(String, String)| {
+        let has = |(name, value): &(String, Vec<u8>)| {
             let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
             let mut all = fields.clone().filter(of_name);
-            all.any(|(_, found)| found == value.as_bytes())
+            all.any(|(_, found)| found == value.as_slice())
         };
         if self.headers.iter().all(has) {
             Outcome::Ok
@@ -291,9 +294,10 @@ impl ResponseChecks {
                 let of_name =
                     |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
                 let mut all = fields.clone().filter(of_name);
-                if all.any(|(_, found)| found == wanted.as_bytes()) {
+                if all.any(|(_, found)| found == wanted.as_slice()) {
                     continue;
                 }
+                let wanted = to_printable(wanted);
                 match value(name) {
                     Some(found) => text = format!("{text}, {name} is `{found}`, not `{wanted}`"),
                     None => text = format!("{text}, without {name}"),

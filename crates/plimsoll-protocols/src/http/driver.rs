@@ -9,6 +9,8 @@
 //!
 //! This file is long because one state machine reads a response, and all of its states decide where the response ends.
 
+mod steps;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +29,7 @@ use super::checks::{BodyMetadata, ResponseChecks};
 use super::conversation::AcceptsBodies;
 use super::endless_streams::mark_ended_with_load;
 use super::errors::to_protocol_error;
-use super::journey::{
-    CaptureLevel, CapturedResponse, StepValues, SwitchableProtocol, captured_body,
-};
+use super::journey::CaptureLevel;
 use super::request::{EncodedRequest, HttpRequest, NextRequestParts};
 use super::trace::HeadTracer;
 use crate::shared::detail_budget::DetailBudget;
@@ -43,7 +43,7 @@ pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Http1ProtocolState {
     request: EncodedRequest,
-    checks: ResponseChecks,
+    checks: Arc<ResponseChecks>,
     closes: bool,
     /// Whether the request may be retried if no byte of its response has arrived (RFC 9110 §9.2.2).
     is_idempotent: bool,
@@ -67,7 +67,7 @@ impl Http1Protocol {
     fn with_checks(request: &HttpRequest<'_>, checks: ResponseChecks) -> Http1Protocol {
         Http1Protocol(Arc::new(Http1ProtocolState {
             request: EncodedRequest::new(request),
-            checks,
+            checks: Arc::new(checks),
             closes: request.closes,
             is_idempotent: request.call.is_idempotent(),
         }))
@@ -89,6 +89,7 @@ impl Protocol for Http1Protocol {
     fn new_driver(&self) -> Http1Driver {
         Http1Driver {
             shared: Arc::clone(&self.0),
+            checks: Arc::clone(&self.0.checks),
             is_open: false,
             is_draining: false,
             idle_since: Time::NEVER,
@@ -168,6 +169,8 @@ impl DecodedHead {
 #[derive(Debug)]
 pub struct Http1Driver {
     shared: Arc<Http1ProtocolState>,
+    /// The checks of the current response: those of `shared`, or with the values of a journey's user.
+    checks: Arc<ResponseChecks>,
     is_open: bool,
     is_draining: bool,
     /// The time at which the last response ended; [`Time::NEVER`] before the first response.
@@ -210,7 +213,7 @@ impl Http1Driver {
 
     #[inline(never)]
     fn parse_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
-        let (checks, memo) = (&self.shared.checks, &mut self.last_head);
+        let (checks, memo) = (&self.checks, &mut self.last_head);
         let (taken, head) = self.heads.consume(bytes, |head, bytes| {
             memo.clear();
             if bytes.len() <= MAX_REMEMBERED_HEAD_BYTES || checks.captures_head {
@@ -245,9 +248,8 @@ impl Http1Driver {
 
     #[inline]
     fn begin_body(&mut self, head: DecodedHead) -> Result<(), Http1Error> {
-        self.body
-            .restart(head.framing, self.shared.checks.max_body)?;
-        let checks = &self.shared.checks;
+        self.body.restart(head.framing, self.checks.max_body)?;
+        let checks = &self.checks;
         if head.outcome != Outcome::Ok || head.inspects_body(checks) {
             self.content.restart(checks, head.body_metadata);
         }
@@ -263,7 +265,7 @@ impl Http1Driver {
         bytes: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<usize, Http1Error> {
-        let checks = &self.shared.checks;
+        let checks = &self.checks;
         if head.outcome == Outcome::Ok && !head.inspects_body(checks) {
             return self.body.consume(bytes, &mut |_| ());
         }
@@ -281,15 +283,9 @@ impl Http1Driver {
     #[inline]
     fn end_call(&mut self, head: DecodedHead, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
-        let looked = head.inspects_body(&self.shared.checks);
+        let looked = head.inspects_body(&self.checks);
         let outcome = match head.outcome {
-            Outcome::Ok
-                if !looked
-                    && self
-                        .shared
-                        .checks
-                        .has_expected_size(self.body.received_bytes()) =>
-            {
+            Outcome::Ok if !looked && self.checks.has_expected_size(self.body.received_bytes()) => {
                 Outcome::Ok
             }
             _ => self.final_outcome(head, call.call, events),
@@ -306,7 +302,7 @@ impl Http1Driver {
         call: CallId,
         events: &mut Vec<Event>,
     ) -> Outcome {
-        let (checks, outcome) = (&self.shared.checks, head.outcome);
+        let (checks, outcome) = (&self.checks, head.outcome);
         if outcome != Outcome::Ok {
             if self.details.try_count(outcome) {
                 let text = self.head_failure_text(outcome);
@@ -327,7 +323,7 @@ impl Http1Driver {
     }
 
     fn head_failure_text(&self, outcome: Outcome) -> String {
-        let checks = &self.shared.checks;
+        let checks = &self.checks;
         let mut space = FieldStorage::new();
         match ResponseHead::parse_with_max_bytes(
             &self.last_head,
@@ -391,35 +387,6 @@ impl AcceptsBodies for Http1Driver {
     }
 }
 
-impl SwitchableProtocol for Http1Protocol {
-    fn select_request(&self, driver: &mut Http1Driver, values: StepValues) {
-        if !Arc::ptr_eq(&self.0, &driver.shared) {
-            driver.shared = Arc::clone(&self.0);
-            // The remembered head was checked for another step, so it must be checked again.
-            driver.last_head.clear();
-        }
-        driver.given.step = Some(values);
-    }
-
-    fn inspect_response<R>(driver: &Http1Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
-        let mut space = FieldStorage::new();
-        let max_head = driver.shared.checks.max_head as usize;
-        let fields =
-            match ResponseHead::parse_with_max_bytes(&driver.last_head, max_head, &mut space) {
-                Ok(Some(head)) => head.fields.iter().map(|(n, v)| (n.as_bytes(), v)).collect(),
-                _ => Vec::new(),
-            };
-        f(CapturedResponse {
-            fields,
-            body: captured_body(driver.content.captured_body()),
-        })
-    }
-
-    fn unix_ns(driver: &Http1Driver, now: Time) -> u64 {
-        driver.shared.request.unix_zero.unix_ns_at(now)
-    }
-}
-
 impl Driver for Http1Driver {
     fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
         // HTTP/1.1 has no connection preface.
@@ -427,7 +394,7 @@ impl Driver for Http1Driver {
     }
 
     fn has_negligible_receive_time(&self) -> bool {
-        self.shared.checks.only_counts_bodies()
+        self.checks.only_counts_bodies()
     }
 
     fn is_ready(&self) -> bool {
@@ -454,7 +421,11 @@ impl Driver for Http1Driver {
     #[inline]
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let before = out.len();
-        let (given, request) = (std::mem::take(&mut self.given), &self.shared.request);
+        let given = std::mem::take(&mut self.given);
+        if let Some(step) = &given.step {
+            self.render_checks(step, number, now);
+        }
+        let request = &self.shared.request;
         request.write(given, number, now, &mut self.scratch, out);
         self.call = Some(CallInFlight {
             call,
@@ -480,7 +451,7 @@ impl Driver for Http1Driver {
 
     fn awaited_bytes(&self) -> u64 {
         // Streams are read in small pieces, because the arrival of each event is timed.
-        match (self.head, &self.shared.checks.stream) {
+        match (self.head, &self.checks.stream) {
             (Some(_), None) => self.body.awaited_bytes(),
             _ => 0,
         }
@@ -514,7 +485,7 @@ impl Driver for Http1Driver {
                 bytes = &bytes[taken..];
             }
             let Some(head) = self.head else { continue };
-            if let (Some(lasts), None) = (self.shared.checks.stream_duration, self.stream_until)
+            if let (Some(lasts), None) = (self.checks.stream_duration, self.stream_until)
                 && self.call.is_some()
             {
                 self.stream_until = Some(now + lasts);
@@ -569,7 +540,7 @@ impl Driver for Http1Driver {
     }
 
     fn end_open_ended_calls(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        let checks = &self.shared.checks;
+        let checks = &self.checks;
         if checks.endless.should_end_with_load() && self.content.is_open_and_as_expected(checks) {
             let before = events.len();
             self.end_stream(events);

@@ -228,6 +228,8 @@ pub(super) fn request_templates(call: &HttpCall) -> impl Iterator<Item = &Templa
     call.varying.iter().flat_map(|varying| {
         let headers = varying.headers.iter().map(|field| &field.template);
         let body = varying.body.iter().map(|body| &body.template);
-        headers.chain(body).chain(&varying.path)
+        let expected = varying.expectations.iter();
+        let expected = expected.flat_map(|expected| expected.templates());
+        headers.chain(body).chain(&varying.path).chain(expected)
     })
 }

@@ -59,6 +59,7 @@ mod tokenizer;
 mod tokens;
 mod trace;
 mod user_scenarios;
+mod varying_expectations;
 mod ws;
 
 /// The command for an address without a scheme.

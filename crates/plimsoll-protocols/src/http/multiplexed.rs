@@ -10,6 +10,8 @@
 //!
 //! This file is long because it handles every frame of a response, and implements [`StreamCalls`].
 
+mod steps;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -32,9 +34,7 @@ use super::endless_streams::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, to_protocol_error};
 use super::field_list::FieldList;
-use super::journey::{
-    CaptureLevel, CapturedResponse, StepValues, SwitchableProtocol, captured_body,
-};
+use super::journey::{CaptureLevel, StepValues};
 pub use super::request::HttpScheme;
 use super::request::{HttpRequest, format_decimal, push_constant_fields, write_body};
 use crate::http2::{
@@ -50,7 +50,7 @@ const MAX_REMEMBERED_BLOCK_BYTES: usize = 255;
 #[derive(Debug)]
 struct Http2ProtocolState {
     request: RequestTemplate,
-    checks: ResponseChecks,
+    checks: Arc<ResponseChecks>,
     varying: Option<VaryingRequest>,
     replayed: Option<ReplayedParts>,
 }
@@ -92,7 +92,7 @@ impl Http2Protocol {
     ) -> Http2Protocol {
         Http2Protocol(Arc::new(Http2ProtocolState {
             request: prepared,
-            checks,
+            checks: Arc::new(checks),
             varying: request.call.varying.clone(),
             replayed: request.call.replayed.clone(),
         }))
@@ -145,6 +145,7 @@ impl Protocol for Http2Protocol {
     fn new_driver(&self) -> Http2Driver {
         Connection::new(HttpCalls {
             shared: Arc::clone(&self.0),
+            checks: Arc::clone(&self.0.checks),
             decoder: Decoder::new(DEFAULT_TABLE_BYTES, self.0.checks.max_head),
             memo: BlockCache::default(),
             fields: FieldList::default(),
@@ -181,6 +182,8 @@ pub type Http2Driver = Connection<HttpCalls>;
 #[derive(Debug)]
 pub struct HttpCalls {
     shared: Arc<Http2ProtocolState>,
+    /// The checks of responses: those of `shared`, or with the values of a journey's user.
+    checks: Arc<ResponseChecks>,
     decoder: Decoder,
     memo: BlockCache<DecodedHead, MAX_REMEMBERED_BLOCK_BYTES>,
     /// The fields of the block that was decoded last.
@@ -290,7 +293,7 @@ impl HttpCalls {
         if decoded.is_list_too_large {
             malformed = Some(HEAD_TOO_LARGE);
         }
-        let checks = &self.shared.checks;
+        let checks = &self.checks;
         let (outcome, reading) = match rules.status {
             ..200 => (Outcome::Ok, BodyMetadata::UNINSPECTED_BODY),
             status => checks.check_head(status, self.fields.iter()),
@@ -326,7 +329,7 @@ impl HttpCalls {
             self.responses.len() as u32 - 1
         });
         let kept = &mut self.responses[stream.slot as usize];
-        kept.content.restart(&self.shared.checks, reading);
+        kept.content.restart(&self.checks, reading);
         kept.text = text;
     }
 }
@@ -335,7 +338,7 @@ impl Http2Driver {
     #[inline(never)]
     fn inspect_answer(&mut self, id: u32, head: &DecodedHead) {
         let wanted = !head.outcome.is_ok() && self.details.has_room(head.outcome);
-        let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
+        let (checks, fields) = (&self.calls.checks, self.calls.fields.iter());
         let text = wanted.then(|| checks.head_failure_text(head.outcome, head.status, "", fields));
         if let Some(stream) = self.streams.find(id) {
             self.calls
@@ -377,11 +380,7 @@ impl Http2Driver {
         {
             return Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why));
         }
-        let fits = self
-            .calls
-            .shared
-            .checks
-            .has_expected_size(answer.received.into());
+        let fits = self.calls.checks.has_expected_size(answer.received.into());
         let (outcome, text) = match stream.slot {
             NO_SLOT if fits => (answer.outcome, None),
             _ => self.final_outcome(id, to.events),
@@ -397,7 +396,7 @@ impl Http2Driver {
         let Some(stream) = self.streams.find(id) else {
             return (Outcome::Ok, None);
         };
-        let checks = &self.calls.shared.checks;
+        let checks = &self.calls.checks;
         self.calls.answer_slot = stream.slot;
         let Http2Response {
             outcome, received, ..
@@ -434,7 +433,7 @@ impl Http2Driver {
 
     #[cold]
     fn fail_body_too_large(&mut self, last: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
-        let limit = self.calls.shared.checks.max_body;
+        let limit = self.calls.checks.max_body;
         let ProtocolError { outcome, detail } = to_protocol_error(&Http1Error::BodyTooLong(limit));
         self.fail_stream(last, outcome, Some(detail), to);
     }
@@ -465,7 +464,7 @@ impl Http2Driver {
         let Some(kept) = kept.filter(|_| is_good) else {
             return;
         };
-        if !wanted(&kept.content, &self.calls.shared.checks) {
+        if !wanted(&kept.content, &self.calls.checks) {
             return;
         }
         kept.content.settle_as_success();
@@ -476,7 +475,7 @@ impl Http2Driver {
 
     #[cold]
     fn fail_head_too_large(&mut self, head: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
-        let limit = self.calls.shared.checks.max_head;
+        let limit = self.calls.checks.max_head;
         let text = format!("{HEAD_TOO_LARGE} of {limit} bytes: {MAX_HEAD_HINT}");
         self.fail_stream(head, Outcome::HeadTooLarge, Some(text), to);
     }
@@ -492,26 +491,6 @@ impl AcceptsBodies for Http2Driver {
     }
 }
 
-impl SwitchableProtocol for Http2Protocol {
-    fn select_request(&self, driver: &mut Http2Driver, values: StepValues) {
-        driver.calls.shared = Arc::clone(&self.0);
-        driver.calls.step = values;
-    }
-
-    fn inspect_response<R>(driver: &Http2Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
-        let calls = &driver.calls;
-        let kept = calls.responses.get(calls.answer_slot as usize);
-        f(CapturedResponse {
-            fields: calls.answer_fields.iter().collect(),
-            body: captured_body(kept.map_or(Some(&[]), |kept| kept.content.captured_body())),
-        })
-    }
-
-    fn unix_ns(driver: &Http2Driver, now: Time) -> u64 {
-        driver.calls.shared.request.unix_zero.unix_ns_at(now)
-    }
-}
-
 impl StreamCalls for HttpCalls {
     type Answer = Http2Response;
 
@@ -523,6 +502,7 @@ impl StreamCalls for HttpCalls {
     const HAS_PER_CALL_FIELDS: bool = true;
 
     fn prepare(&mut self, number: u64, now: Time) {
+        self.render_checks(number, now);
         if std::mem::take(&mut self.has_next_body) {
             return;
         }
@@ -532,7 +512,7 @@ impl StreamCalls for HttpCalls {
             let moment = varying.variation.render_context(number, 0, unix_ns);
             let moment = moment.with_captured_values(&self.step.taken);
             write_body(body, &moment, &mut self.scratch);
-            if self.shared.checks.has_prefix {
+            if self.checks.has_prefix {
                 envelopes::insert_prefix(&mut self.scratch);
             }
         }
@@ -582,7 +562,7 @@ impl StreamCalls for HttpCalls {
             let why = "DATA before HEADERS (RFC 9113, 8.1)";
             return Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why));
         }
-        let checks = &connection.calls.shared.checks;
+        let checks = &connection.calls.checks;
         let before = answer.received;
         answer.received = before.wrapping_add(data.len() as u32);
         let is_over = stream.call == NO_CALL;
@@ -659,7 +639,7 @@ impl StreamCalls for HttpCalls {
         }
         answer.has_head = true;
         answer.outcome = head.outcome;
-        let checks = &connection.calls.shared.checks;
+        let checks = &connection.calls.checks;
         let bodiless = checks.bodiless || matches!(head.status, 204 | 304);
         let length = if bodiless { Some(0) } else { head.length };
         if let Some(length) = length {
@@ -674,11 +654,11 @@ impl StreamCalls for HttpCalls {
         if head.outcome != Outcome::Ok || looks {
             connection.inspect_answer(id, &head);
             let calls = &mut connection.calls;
-            if let Some(lasts) = calls.shared.checks.stream_duration {
+            if let Some(lasts) = calls.checks.stream_duration {
                 calls.stream_deadlines.push_back((to.now + lasts, id));
             }
         }
-        if connection.calls.shared.checks.captures_head {
+        if connection.calls.checks.captures_head {
             let calls = &mut connection.calls;
             std::mem::swap(&mut calls.fields, &mut calls.answer_fields);
         }
@@ -732,11 +712,11 @@ impl StreamCalls for HttpCalls {
     }
 
     fn max_header_list_bytes(&self) -> u32 {
-        self.shared.checks.max_head
+        self.checks.max_head
     }
 
     fn has_negligible_receive_time(&self) -> bool {
-        self.shared.checks.only_counts_bodies()
+        self.checks.only_counts_bodies()
     }
 
     fn next_timer(&self) -> Option<Time> {
@@ -764,13 +744,7 @@ impl StreamCalls for HttpCalls {
     }
 
     fn on_load_end(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
-        if !connection
-            .calls
-            .shared
-            .checks
-            .endless
-            .should_end_with_load()
-        {
+        if !connection.calls.checks.endless.should_end_with_load() {
             return;
         }
         let open: Vec<u32> = connection.streams.iter_open().map(|s| s.id).collect();

@@ -145,7 +145,7 @@ pub(super) fn has_message_field(template: &Template) -> bool {
 }
 
 /// Replaces template fields by a text that is valid JSON both inside and outside of a string.
-fn with_placeholders(template: &Template) -> String {
+pub(super) fn with_placeholders(template: &Template) -> String {
     let parts = template.parts().iter();
     parts
         .map(|part| match part {

@@ -153,7 +153,7 @@ pub(super) struct EncodedRequest {
     body: Vec<u8>,
     /// Whether all bodies have a length prefix, including those that vary.
     has_prefix: bool,
-    varying: Option<VaryingRequest>,
+    pub(super) varying: Option<VaryingRequest>,
     replayed: Option<ReplayedParts>,
     /// The time between 1970 and [`Time::ZERO`], in nanoseconds.
     pub(super) unix_zero: ClockOrigin,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_model::formats::redaction;
 use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::plan::TokenCounter;
-use plimsoll_model::rows::template::{self, FieldScope, Template};
+use plimsoll_model::rows::template::{self, Template};
 use plimsoll_model::spec::{
     CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
     OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, call_path,
@@ -252,11 +252,7 @@ pub(super) fn resolve_request(
     surroundings: &dyn ResolveContext,
 ) -> Option<(HttpCall, bool)> {
     let before = problems.0.len();
-    let rows = scope.rows;
-    let fields = FieldScope {
-        rows,
-        captured: scope.metadata.taken,
-    };
+    let (rows, fields) = (scope.rows, scope.fields());
     let mut metadata =
         problems.resolve_metadata(&HEADER_NAMES, &call.headers, scope.metadata, surroundings);
     problems.add_traceparent(&HEADER_NAMES, spec, &mut metadata);
@@ -315,6 +311,7 @@ pub(super) fn resolve_request(
             path: Some(path_template).filter(|_| constant_path.is_none()),
             headers: metadata.varying,
             body: payload.varying,
+            expectations: None,
         }),
         expect,
         expect_headers: required_headers(call),

@@ -12,7 +12,11 @@ pub(super) struct Needle {
 impl Needle {
     /// Builds the automaton; `text` must not be empty.
     pub(super) fn new(text: &str) -> Needle {
-        let text = text.as_bytes();
+        Needle::from_bytes(text.as_bytes())
+    }
+
+    /// Builds the automaton for a text that need not be UTF-8; it must not be empty.
+    pub(super) fn from_bytes(text: &[u8]) -> Needle {
         let mut shorter = vec![0; text.len() + 1];
         let mut matched = 0;
         for at in 1..text.len() {

@@ -12,6 +12,7 @@ mod failures;
 mod fields;
 mod forks;
 mod keys;
+mod literal_texts;
 mod load;
 mod loops;
 mod plan;

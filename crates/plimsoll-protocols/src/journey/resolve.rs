@@ -21,6 +21,7 @@ use super::failures::{max_calls, resolve_on_failure};
 use super::fields::{collect_fields, mark_header_values};
 use super::forks::JourneyForks;
 use super::keys::{STEPS_KEY, merge_call_keys};
+use super::literal_texts::LiteralTextCheck;
 use super::loops::{JourneyLoops, later_steps_of_loop};
 use super::plan::{JourneyPlan, JourneyStep};
 use super::step_module::{self, StepModule, StepScope, StepSection};
@@ -79,6 +80,7 @@ where
         rows: rows.as_ref(),
         variation,
         taken: Vec::new(),
+        bound_names: bound_names(steps),
         uses_rows: false,
         forks: JourneyForks::default(),
         loops: JourneyLoops::default(),
@@ -205,6 +207,12 @@ fn reject_inherited_keys(problems: &mut Problems, module: &StepModule, defaults:
     }
 }
 
+/// Returns the names that the steps bind.
+fn bound_names(steps: &[StepSpec]) -> Vec<String> {
+    let names = steps.iter().flat_map(|step| step.flow.take.keys());
+    names.cloned().collect()
+}
+
 /// Returns the names of the steps, and reports invalid and duplicate names.
 fn resolve_step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     let mut seen = HashSet::new();
@@ -238,6 +246,8 @@ struct StepResolver<'a> {
     variation: VariationSettings,
     /// The names that the steps resolved so far bind.
     taken: Vec<String>,
+    /// The names that any of the steps binds.
+    bound_names: Vec<String>,
     uses_rows: bool,
     forks: JourneyForks,
     loops: JourneyLoops,
@@ -266,6 +276,8 @@ impl StepResolver<'_> {
         let in_loop = self.loops.assign_loop(index, &step.flow);
         let in_loop = self.problems.ok_or_report(&key("loop"), in_loop);
         self.loops.set_bound_names(index, self.taken.len());
+        let control = Table::try_from(&step.flow).unwrap_or_default();
+        self.report_unfilled_fields(index, &control, &["name"]);
         let StepRequest {
             module,
             call,
@@ -382,6 +394,7 @@ impl StepResolver<'_> {
             ..problem
         };
         self.problems.0.extend(own.0.into_iter().map(within));
+        self.report_unfilled_fields(index, &merged, module.template_keys);
         let (call, uses_rows) = resolved?;
         self.uses_rows |= uses_rows;
         let needs: HashSet<usize> = (module.used_name_indices)(&call).into_iter().collect();
@@ -392,6 +405,15 @@ impl StepResolver<'_> {
             call,
             used_names: needs,
         })
+    }
+
+    /// Reports fields in the texts of a step's table that are not filled in.
+    fn report_unfilled_fields(&mut self, index: usize, table: &Table, template_keys: &[&str]) {
+        let check = LiteralTextCheck {
+            names: &self.bound_names,
+            template_keys,
+        };
+        check.report_fields(self.problems, &format!("{STEPS_KEY}.{index}"), table);
     }
 
     fn resolve_captures(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::rows::template::{Rows, TraceIds, VariationSettings};
+use plimsoll_model::rows::template::{FieldScope, Rows, TraceIds, VariationSettings};
 use plimsoll_model::spec::{
     CallSection, CallSpec, MetadataScope, Problem, Problems, ResolveContext, Spec, UrlSchemes,
     scheme_alias, section_for_url, struct_keys,
@@ -29,6 +29,8 @@ pub(crate) trait StepSection: CallSection {
     const SHARED_KEYS: &'static [&'static str];
     /// Keys that neither the section nor a step of a journey may have.
     const UNSUPPORTED_KEYS: &'static [&'static str];
+    /// Keys whose texts may contain fields, with dots; `.*` at the end stands for all keys of a table.
+    const TEMPLATE_KEYS: &'static [&'static str];
 
     /// Reports values of the section that a journey does not support.
     fn check_journey(&self, _problems: &mut Problems) {}
@@ -76,6 +78,16 @@ pub(crate) struct StepScope<'a> {
     pub(crate) variation: &'a VariationSettings,
 }
 
+impl<'a> StepScope<'a> {
+    /// Returns the names that the call's templates may refer to.
+    pub(crate) fn fields(&self) -> FieldScope<'a> {
+        FieldScope {
+            rows: self.rows,
+            captured: self.metadata.taken,
+        }
+    }
+}
+
 /// Resolves a step's call, and returns whether it uses rows.
 type ResolveStepFn = fn(
     &Table,
@@ -98,6 +110,8 @@ pub(crate) struct StepModule {
     pub(crate) content_keys: &'static [&'static str],
     pub(crate) shared_keys: &'static [&'static str],
     pub(crate) unsupported_keys: &'static [&'static str],
+    /// [`StepSection::TEMPLATE_KEYS`].
+    pub(crate) template_keys: &'static [&'static str],
     /// Calls [`StepSection::check_journey`].
     pub(crate) check_journey: fn(&Table, &mut Problems),
     /// Calls [`StepSection::resolve_step_call`] for a section given as a table.
@@ -127,6 +141,7 @@ impl StepModule {
             content_keys: S::CONTENT_KEYS,
             shared_keys: S::SHARED_KEYS,
             unsupported_keys: S::UNSUPPORTED_KEYS,
+            template_keys: S::TEMPLATE_KEYS,
             check_journey: |section, problems| {
                 if let Ok(section) = S::deserialize(section.clone()) {
                     section.check_journey(problems);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
-use plimsoll_model::rows::template::{self, FieldScope, Template};
+use plimsoll_model::rows::template::{self, Template};
 use plimsoll_model::spec::{CallSection as _, Problems, ResolveContext, Spec};
 use plimsoll_plugin::{Codec, DecodeResult, SenderRole};
 
@@ -27,6 +27,7 @@ impl StepSection for PluginOptions {
         &["payload", "payload_file", "frame", "frame_file"];
     const SHARED_KEYS: &'static [&'static str] = &["codec", "heartbeat", "max_frame", "deadline"];
     const UNSUPPORTED_KEYS: &'static [&'static str] = &["in_flight"];
+    const TEMPLATE_KEYS: &'static [&'static str] = &["payload"];
 
     fn resolve_step_call(
         &self,
@@ -46,10 +47,7 @@ impl StepSection for PluginOptions {
         let mut slots = 0;
         let mut texts = TemplateContext {
             slots: &mut slots,
-            scope: FieldScope {
-                rows: scope.rows,
-                captured: scope.metadata.taken,
-            },
+            scope: scope.fields(),
             uses_rows: false,
             surroundings,
         };

@@ -260,6 +260,7 @@ fn run(
             path: None,
             headers: Vec::new(),
             body: Some(varying(body)),
+            expectations: None,
         }),
         stream: Some(EventStream {
             format: EventFormat::Sse,

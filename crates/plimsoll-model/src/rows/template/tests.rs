@@ -312,4 +312,10 @@ fn first_template_field_is_found() {
     assert_eq!(first_field("[\"{{ seq }}\"]"), Some("{{ seq }}"));
     assert_eq!(first_field("[\"{{row.a}}\"]"), Some("{{row.a}}"));
     assert_eq!(first_field("a {{mustache}} {\"a\":{\"b\":{}}}"), None);
+    let captured = ["token".to_owned()];
+    let among = |text| first_field_among(text, &captured);
+    assert_eq!(
+        (among("{{tokens}} {{token}}"), among("{{seq}}")),
+        (Some("{{token}}"), Some("{{seq}}"))
+    );
 }

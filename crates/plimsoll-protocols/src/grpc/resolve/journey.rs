@@ -19,6 +19,7 @@ impl StepSection for GrpcSpec {
     const CONTENT_KEYS: &'static [&'static str] = &["message", "message_file", "message_binary"];
     const SHARED_KEYS: &'static [&'static str] = &["compression", "max_head", "deadline"];
     const UNSUPPORTED_KEYS: &'static [&'static str] = &[];
+    const TEMPLATE_KEYS: &'static [&'static str] = &["message", "message.*", "metadata.*"];
 
     fn resolve_step_call(
         &self,

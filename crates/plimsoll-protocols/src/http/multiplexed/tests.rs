@@ -186,14 +186,14 @@ fn varying_parts_render_per_request() {
                 typed: String::new(),
                 template: template.clone(),
             }),
+            expectations: None,
         });
         let (_, sent) = driver(&varying, 12);
         let found = requests(&sent);
         assert_eq!(found.len(), 12);
         for (n, (_, fields, body)) in found.iter().enumerate() {
             assert_eq!(fields[3], format!(":path: /a?n={n}"));
-            let expected = format!("x-n: v{n}");
-            assert!(fields.contains(&expected), "{fields:?}");
+            assert!(fields.contains(&format!("x-n: v{n}")), "{fields:?}");
             let text = if has_body {
                 format!("{{\"n\": {n}}}")
             } else {

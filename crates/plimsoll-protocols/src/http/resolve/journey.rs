@@ -8,12 +8,17 @@ use crate::http::call::{HttpCall, HttpVersion, VaryingRequest};
 use crate::http::driver::Http1Protocol;
 use crate::http::journey::{HttpStepProtocol, request_templates};
 use crate::http::multiplexed::{Http2Protocol, HttpScheme};
+use crate::http::payload::TemplateContext;
 use crate::http::request::HttpRequest;
 use crate::http::section::HttpSpec;
+use crate::http::varying_expectations::VaryingExpectations;
 use crate::interface::protocol_module::PrepareError;
 use crate::journey::{
     ConnectionSecurity, StepCall, StepContext, StepScope, StepSection, StepSpec, resolve_journey,
 };
+
+/// The first template slot of expectations. Lower slots belong to the request.
+const FIRST_EXPECTATION_SLOT: u32 = 1 << 16;
 
 /// Resolves a journey. The returned call is the journey's first step at the plan's own target.
 pub(super) fn resolve(
@@ -42,6 +47,14 @@ impl StepSection for HttpSpec {
         "tokenizer",
         "goodput",
     ];
+    const TEMPLATE_KEYS: &'static [&'static str] = &[
+        "path",
+        "headers.*",
+        "body",
+        "form.value",
+        "expect_body",
+        "expect_headers.*",
+    ];
 
     fn check_journey(&self, problems: &mut Problems) {
         if self.version == Some(HttpVersion::Auto) {
@@ -59,8 +72,23 @@ impl StepSection for HttpSpec {
         scope: &StepScope<'_>,
         surroundings: &dyn ResolveContext,
     ) -> Option<(HttpCall, bool)> {
-        let (call, uses_rows) = resolve_request(problems, spec, self, scope, surroundings)?;
-        Some((with_all_parts_varying(call, scope.variation), uses_rows))
+        let before = problems.0.len();
+        let mut slots = FIRST_EXPECTATION_SLOT;
+        let mut texts = TemplateContext {
+            slots: &mut slots,
+            scope: scope.fields(),
+            uses_rows: false,
+            surroundings,
+        };
+        let mut sample = self.clone();
+        let expectations =
+            VaryingExpectations::replace_with_samples(problems, &mut sample, &mut texts);
+        let expects_rows = texts.uses_rows;
+        let resolved = resolve_request(problems, spec, &sample, scope, surroundings);
+        let (call, uses_rows) = resolved.filter(|_| problems.0.len() == before)?;
+        let mut call = with_all_parts_varying(call, scope.variation);
+        expectations.add_to_step(&mut call);
+        Some((call, uses_rows || expects_rows))
     }
 
     fn used_name_indices(call: &HttpCall) -> Vec<usize> {
@@ -116,6 +144,7 @@ pub(in crate::http) fn with_all_parts_varying(
         path: None,
         headers: Vec::new(),
         body: None,
+        expectations: None,
     });
     let path = varying.path.take();
     varying.path = Some(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::rows::template::{self, FieldScope, FieldSource, Template, TemplatePart};
+use plimsoll_model::rows::template::{self, FieldSource, Template, TemplatePart};
 use plimsoll_model::spec::{
     CallIndependentValue, CallSection, MetadataSpec, Problem, Problems, ResolveContext, Spec,
     UrlSchemes, call_path,
@@ -74,6 +74,18 @@ impl StepSection for SocketStepSpec {
     const CONTENT_KEYS: &'static [&'static str] = &[];
     const SHARED_KEYS: &'static [&'static str] = &[];
     const UNSUPPORTED_KEYS: &'static [&'static str] = &[];
+    const TEMPLATE_KEYS: &'static [&'static str] = &[
+        "path",
+        "headers.*",
+        "subprotocol",
+        "send",
+        "until",
+        "until.equals",
+        "error",
+        "error.equals",
+        "expect",
+        "expect.equals",
+    ];
 
     fn resolve_step_call(
         &self,
@@ -89,10 +101,7 @@ impl StepSection for SocketStepSpec {
         let mut slots = FIRST_MESSAGE_SLOT;
         let mut texts = TemplateContext {
             slots: &mut slots,
-            scope: FieldScope {
-                rows: scope.rows,
-                captured: scope.metadata.taken,
-            },
+            scope: scope.fields(),
             uses_rows: false,
             surroundings,
         };

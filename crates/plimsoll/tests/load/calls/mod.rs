@@ -2,6 +2,7 @@
 
 mod answers;
 mod binary_metadata;
+mod expectations;
 mod framed;
 mod journeys;
 mod loops;
