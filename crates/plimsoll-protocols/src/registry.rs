@@ -123,6 +123,7 @@ static STEP_MODULES: [StepModule; 5] = [
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
 pub fn register_protocols() {
     journey::register(&STEP_MODULES);
+    journey::register_descriptions(grpc::describe_messages);
     spec::register(PROTOCOL_VTABLES.iter().map(|kind| kind.protocol));
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use plimsoll_model::rows::template::{
     MessageRenderer, MetadataField, TraceIds, VariationSettings, VaryingMessages, VaryingMetadata,
 };
 
-use crate::journey::JourneyPlan;
+use crate::journey::{JourneyPlan, SharedAnswerReader};
 
 /// A message in the protobuf encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,61 +197,6 @@ impl PartialEq for ExpectedAnswer {
 }
 
 impl Eq for ExpectedAnswer {}
-
-/// A reader of the messages that a method returns.
-pub trait AnswerReader: Send + Sync {
-    /// Returns the name of the message's type.
-    fn type_name(&self) -> String;
-
-    /// Returns a message as JSON (Protocol Buffers, "ProtoJSON Format"). The fields have their names from the `.proto`
-    /// file, and those with default values are included.
-    ///
-    /// # Errors
-    /// Returns the reason why the bytes are not a message of this type.
-    fn to_json(&self, message: &[u8]) -> Result<String, String>;
-
-    /// Resolves a JSON Pointer (RFC 6901) that refers to the output of [`AnswerReader::to_json`]. `tokens` are the
-    /// pointer's reference tokens; they are returned with field names as in the `.proto` file.
-    ///
-    /// # Errors
-    /// Returns an error that names the field that does not exist.
-    fn resolve_path(&self, tokens: &[String]) -> Result<Vec<String>, String>;
-}
-
-/// A shared [`AnswerReader`].
-#[derive(Clone)]
-pub struct SharedAnswerReader(Arc<dyn AnswerReader>);
-
-impl SharedAnswerReader {
-    /// Wraps a reader.
-    pub fn new(reader: impl AnswerReader + 'static) -> SharedAnswerReader {
-        SharedAnswerReader(Arc::new(reader))
-    }
-}
-
-impl Deref for SharedAnswerReader {
-    type Target = dyn AnswerReader;
-
-    fn deref(&self) -> &(dyn AnswerReader + 'static) {
-        &*self.0
-    }
-}
-
-impl fmt::Debug for SharedAnswerReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AnswerSchema")
-            .field(&self.type_name())
-            .finish()
-    }
-}
-
-impl PartialEq for SharedAnswerReader {
-    fn eq(&self, other: &SharedAnswerReader) -> bool {
-        self.type_name() == other.type_name()
-    }
-}
-
-impl Eq for SharedAnswerReader {}
 
 /// The layout of one message type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

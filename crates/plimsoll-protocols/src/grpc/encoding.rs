@@ -5,9 +5,10 @@ use std::sync::Arc;
 use plimsoll_model::rows::template::FieldScope;
 use plimsoll_model::spec::{Problem, ResolveContext};
 
-use super::call::{EncodedMethod, PlanMessages, SharedAnswerReader};
+use super::call::{EncodedMethod, PlanMessages};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
+use crate::journey::SharedAnswerReader;
 
 /// The result of a reflection query.
 #[derive(Debug)]

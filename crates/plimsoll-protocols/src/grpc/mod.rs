@@ -19,6 +19,7 @@ mod flags;
 mod foreign_lines;
 mod head;
 mod message;
+mod message_type;
 #[cfg(feature = "schema")]
 mod patched_message;
 #[cfg(all(feature = "schema", feature = "targets"))]
@@ -56,6 +57,7 @@ pub use driver::{GrpcDriver, GrpcProtocol};
 pub use flags::GrpcCommand;
 pub use head::{ContentType, FailureTexts, GrpcHeaders, HeadReader, MessageEncoding};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
+pub(crate) use message_type::describe_messages;
 pub use request::GrpcRequest;
 pub(crate) use resolve::connect_advice;
 pub use section::{GrpcSpec, MessageSpec};

@@ -6,13 +6,13 @@ use std::time::Duration;
 use plimsoll_model::rows::template::VaryingMessages;
 use plimsoll_wire::hpack::Encoder;
 
-use super::call::{GrpcCall, MessageCompression, MessageShapes, SharedAnswerReader};
+use super::call::{GrpcCall, MessageCompression, MessageShapes};
 use super::message::{PREFIX_LEN, write_message};
 use super::stream_exchange::StreamScript;
 use super::timeout::format_timeout;
 use crate::http2::{BodyKind, RequestTemplate, VaryingFields};
 use crate::interface::prepare_error::RequestError;
-use crate::journey::CaptureLevel;
+use crate::journey::{CaptureLevel, SharedAnswerReader};
 
 /// The input from which calls are prepared.
 #[derive(Clone, Copy, Debug)]

@@ -131,7 +131,7 @@ const SECTIONS: [(&str, &str, &str); 30] = [
 ];
 
 /// The keys of steps over WebSocket, which stand in the table of the step: heading, defining file, structure.
-const SOCKET_STEPS: [(&str, &str, &str); 2] = [
+const SOCKET_STEPS: [(&str, &str, &str); 3] = [
     (
         "`[[steps]]` over WebSocket",
         "plimsoll-protocols/src/http/socket_steps/section.rs",
@@ -141,6 +141,11 @@ const SOCKET_STEPS: [(&str, &str, &str); 2] = [
         "`[steps.until]`, `[steps.error]`, `[steps.expect]` over WebSocket",
         "plimsoll-protocols/src/http/socket_steps/section.rs",
         "MessagePartSpec",
+    ),
+    (
+        "`[steps.protobuf]` over WebSocket",
+        "plimsoll-protocols/src/journey/message_types.rs",
+        "MessageTypeSpec",
     ),
 ];
 

@@ -9,14 +9,14 @@ use plimsoll_model::formats::base64_text::decode_base64;
 use plimsoll_wire::hpack::HpackError;
 
 use super::{GrpcDriver, GrpcProtocol};
-use crate::grpc::call::SharedAnswerReader;
 use crate::grpc::head::{FailureTexts, GrpcHeaders, HeadReader};
 use crate::grpc::message::PREFIX_LEN;
 use crate::grpc::request::{GrpcRequest, PreparedGrpcCall};
 use crate::grpc::wire_validator::AnswerValidator;
 use crate::interface::prepare_error::RequestError;
 use crate::journey::{
-    CaptureLevel, CapturedResponse, CapturedValues, CookieJar, StepMoment, StepProtocol,
+    CaptureLevel, CapturedResponse, CapturedValues, CookieJar, SharedAnswerReader, StepMoment,
+    StepProtocol,
 };
 use crate::shared::unpacking::{ContentCoding, Unpacker};
 

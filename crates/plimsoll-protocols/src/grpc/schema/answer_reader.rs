@@ -1,28 +1,45 @@
-//! Reads values from the messages that a method returns.
+//! Reads values from messages of one type, such as those that a method returns.
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions};
 
 use super::describe::find_field;
-use super::error::format_suggestion_or_fields;
+use super::error::{format_similar_names, format_suggestion_or_fields};
 use super::type_hint::list_fields;
-use super::{GrpcMethod, Schema, similar_names};
-use crate::grpc::call::AnswerReader;
+use super::{GrpcMethod, Schema, SchemaError, similar_names};
+use crate::journey::AnswerReader;
 
-/// The reader of a method's responses.
-struct MethodAnswerReader {
+/// The reader of messages of one type.
+struct MessageTypeReader {
     message: MessageDescriptor,
 }
 
 impl Schema {
     /// Returns the reader of values in the responses of `method`.
     pub fn answer_reader(&self, method: &GrpcMethod) -> impl AnswerReader + use<> {
-        MethodAnswerReader {
+        MessageTypeReader {
             message: method.descriptor.output(),
         }
     }
+
+    /// Returns the reader of messages of the type `name`, `package.Message`.
+    ///
+    /// # Errors
+    /// Returns an error that suggests similar names if there is no such type.
+    pub fn message_reader(&self, name: &str) -> Result<impl AnswerReader + use<>, SchemaError> {
+        if let Some(message) = self.pool.get_message_by_name(name) {
+            return Ok(MessageTypeReader { message });
+        }
+        let all = self.pool.all_messages();
+        let all: Vec<String> = all.map(|found| found.full_name().to_owned()).collect();
+        let similar = format_similar_names(&similar_names(name, all.iter()));
+        let source = &self.source;
+        Err(SchemaError::new(format_args!(
+            "message {name:?} is not in {source}{similar}"
+        )))
+    }
 }
 
-impl AnswerReader for MethodAnswerReader {
+impl AnswerReader for MessageTypeReader {
     fn type_name(&self) -> String {
         self.message.full_name().to_owned()
     }

@@ -7,6 +7,7 @@ use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variatio
 
 use super::message_match::MessageMatch;
 use crate::http::call::{HttpCall, VaryingBody};
+use crate::journey::SharedAnswerReader;
 use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
 
 /// The actions of a step on the user's socket.
@@ -30,6 +31,8 @@ pub struct SocketStepCall {
     pub(super) error: Option<MessageMatch>,
     /// The rule that at least one awaited message must match.
     pub(super) expect: Option<MessageMatch>,
+    /// The reader of binary messages; `None` if their type is not described.
+    pub(super) message_type: Option<SharedAnswerReader>,
     /// Whether the step closes the socket at its end.
     pub(super) closes: bool,
 }

@@ -1,15 +1,60 @@
-//! Recognises messages by their whole text, by a part of it, by a value in JSON, or by a regular expression.
+//! Recognises messages by their whole text, by a part of it, by a value in JSON, or by a regular expression. Binary
+//! messages of a described type are JSON in this sense.
+
+use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::rows::template::{RenderContext, Template};
 use plimsoll_wire::hex;
+use plimsoll_wire::websocket::Opcode;
 use regex::bytes::Regex;
 use toml::Value;
 
 use super::section::{MessageMatchSpec, MessagePartSpec};
+use crate::http::checks::to_printable;
 use crate::http::payload::TemplateContext;
-use crate::journey::{CaptureSource, parse_json_source, resolve_pointer};
+use crate::journey::{CaptureSource, SharedAnswerReader, parse_json_source, resolve_pointer};
+
+/// A message as the rules of a step see it.
+pub(super) struct ReceivedMessage<'a> {
+    /// The message as received.
+    bytes: &'a [u8],
+    /// The message in JSON if it is binary and its type is described, otherwise as received; or the reason why it can't
+    /// be read.
+    content: Result<Cow<'a, [u8]>, String>,
+}
+
+impl<'a> ReceivedMessage<'a> {
+    /// Reads a message. `message_type`: the type of binary messages, if it is described.
+    pub(super) fn read(
+        bytes: &'a [u8],
+        opcode: Opcode,
+        message_type: Option<&SharedAnswerReader>,
+    ) -> ReceivedMessage<'a> {
+        let content = match message_type.filter(|_| opcode == Opcode::Binary) {
+            None => Ok(Cow::Borrowed(bytes)),
+            Some(reader) => match reader.to_json(bytes) {
+                Ok(json) => Ok(Cow::Owned(json.into_bytes())),
+                Err(problem) => Err(format!(
+                    "the message is not a {}: {problem}",
+                    reader.type_name()
+                )),
+            },
+        };
+        ReceivedMessage { bytes, content }
+    }
+
+    /// Returns the beginning of the message for an error message.
+    pub(super) fn to_printable(&self) -> String {
+        to_printable(self.content.as_deref().unwrap_or(self.bytes))
+    }
+
+    /// Returns the content from which values are taken, or the reason why it can't be read.
+    pub(super) fn into_content(self) -> Result<Vec<u8>, String> {
+        self.content.map(Cow::into_owned)
+    }
+}
 
 /// How a message is recognised.
 #[derive(Clone, Debug)]
@@ -134,23 +179,36 @@ impl MessageMatch {
         wanted
     }
 
+    /// Checks the path of a value in messages of a described type, and converts its names to those in the messages'
+    /// JSON.
+    ///
+    /// # Errors
+    /// Returns an error that names the field that does not exist.
+    pub(super) fn resolve_path(&mut self, reader: &SharedAnswerReader) -> Result<(), String> {
+        if let MessageMatch::Json(tokens, _) = self {
+            *tokens = reader.resolve_path(tokens)?;
+        }
+        Ok(())
+    }
+
     /// Returns whether the rule matches `message`. `wanted`: the text or value that
     /// [`MessageMatch::render_expected`] has rendered.
-    pub(super) fn matches(&self, message: &[u8], wanted: &[u8]) -> bool {
+    pub(super) fn matches(&self, message: &ReceivedMessage<'_>, wanted: &[u8]) -> bool {
+        let text = message.content.as_deref().ok();
         match self {
-            MessageMatch::Whole(_) => message.trim_ascii() == wanted,
-            MessageMatch::Contains(_) => {
-                let mut parts = message.windows(wanted.len().max(1));
+            MessageMatch::Whole(_) => text.is_some_and(|text| text.trim_ascii() == wanted),
+            MessageMatch::Contains(_) => text.is_some_and(|text| {
+                let mut parts = text.windows(wanted.len().max(1));
                 wanted.is_empty() || parts.any(|part| part == wanted)
-            }
+            }),
             MessageMatch::Json(tokens, equals) => {
-                let text = std::str::from_utf8(message).ok();
+                let text = text.and_then(|text| std::str::from_utf8(text).ok());
                 let value = text.and_then(|text| resolve_pointer(text, tokens).ok().flatten());
                 value.is_some_and(|value| equals.is_none() || *value == *wanted)
             }
-            MessageMatch::Regex(regex) => regex.is_match(message),
-            MessageMatch::Bytes(bytes, None) => message == bytes,
-            MessageMatch::Bytes(bytes, Some(at)) => message
+            MessageMatch::Regex(regex) => text.is_some_and(|text| regex.is_match(text)),
+            MessageMatch::Bytes(bytes, None) => message.bytes == bytes.as_slice(),
+            MessageMatch::Bytes(bytes, Some(at)) => (message.bytes)
                 .get(*at..)
                 .is_some_and(|rest| rest.starts_with(bytes)),
         }

@@ -105,10 +105,10 @@ impl StepProtocol for SocketStepProtocol {
     }
 
     fn inspect_response(&self, driver: &SocketStepDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
-        let body = driver.last_message().map(Into::into);
+        let body = driver.last_message();
         f(CapturedResponse {
             fields: driver.response_fields().collect(),
-            body: body.ok_or_else(|| "the step awaited no message".to_owned()),
+            body: body.map(Into::into).map_err(str::to_owned),
         });
     }
 }

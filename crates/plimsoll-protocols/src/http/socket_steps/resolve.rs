@@ -22,7 +22,10 @@ use crate::http::resolve::journey::with_all_parts_varying;
 use crate::http::resolve::resolve_request;
 use crate::http::section::HttpSpec;
 use crate::interface::protocol_module::PrepareError;
-use crate::journey::{CaptureRule, CaptureSource, StepCall, StepContext, StepScope, StepSection};
+use crate::journey::{
+    CaptureRule, CaptureSource, MessageTypeSpec, SharedAnswerReader, StepCall, StepContext,
+    StepScope, StepSection, describe_messages,
+};
 
 const SECTION: &str = "websocket";
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
@@ -60,7 +63,9 @@ impl CallSection for SocketStepSpec {
             SentFrameSpec::Text(_) => None,
             SentFrameSpec::Bytes(bytes) => bytes.file.clone(),
         });
-        files.map(|path| ("send", path)).collect()
+        let described = self.protobuf.iter().flat_map(MessageTypeSpec::files);
+        let described = described.map(|path| ("protobuf", path.clone()));
+        files.map(|path| ("send", path)).chain(described).collect()
     }
 
     fn with_defaults(self, _call: &SocketStepCall) -> SocketStepSpec {
@@ -108,6 +113,7 @@ impl StepSection for SocketStepSpec {
         let subprotocols = self.resolve_subprotocols(problems, &mut texts);
         let frames = self.resolve_frames(problems, &mut texts);
         let until = self.resolve_until(problems, &mut texts);
+        let message_type = self.resolve_message_type(problems);
         let mut resolve_match = |name: &str, typed: Option<&MessageMatchSpec>| {
             let resolved = typed.map(|typed| MessageMatch::resolve(typed, &mut texts));
             problems.ok_or_report(&problem_key(name), resolved.transpose())
@@ -120,7 +126,7 @@ impl StepSection for SocketStepSpec {
             let problem = format!("out of range: use 1B to {MAX_MESSAGE_LIMIT}");
             problems.add(problem_key("max_message"), problem);
         }
-        let step = SocketStepCall {
+        let mut step = SocketStepCall {
             upgrade,
             opens: self.opens(),
             subprotocols,
@@ -130,11 +136,14 @@ impl StepSection for SocketStepSpec {
             until: until?,
             error: error?,
             expect: expect?,
+            message_type,
             closes: self.closes(),
         };
+        resolve_paths(problems, &mut step);
         for (name, is_given) in [
             ("expect", step.expect.is_some()),
             ("error", step.error.is_some()),
+            ("protobuf", step.message_type.is_some()),
         ] {
             if is_given && !step.awaits_message() {
                 let problem = "the step awaits no message: write until, or leave it out";
@@ -152,7 +161,7 @@ impl StepSection for SocketStepSpec {
     }
 
     fn adapt_capture_rule(call: &SocketStepCall, take: &mut CaptureRule) -> Result<(), String> {
-        match take.source {
+        match &mut take.source {
             CaptureSource::Header(..) | CaptureSource::Cookie(_) if !call.opens => Err(
                 "only the answer to the upgrade has header fields and cookies: take it in the step with the path"
                     .to_owned(),
@@ -168,6 +177,16 @@ impl StepSection for SocketStepSpec {
                         .to_owned(),
                 )
             }
+            CaptureSource::Pointer(tokens) => {
+                if let Some(reader) = &call.message_type {
+                    *tokens = reader.resolve_path(tokens)?;
+                }
+                Ok(())
+            }
+            CaptureSource::Bytes(_) if call.message_type.is_some() => Err(
+                "binary messages of a described type are read as JSON: use a JSON Pointer such as /id"
+                    .to_owned(),
+            ),
             _ => Ok(()),
         }
     }
@@ -210,6 +229,25 @@ fn resolve_bytes(
         }
         (hex, base64, None) => decode_bytes(hex.as_deref(), base64.as_deref()),
         _ => Err("write one of hex, base64 and file".to_owned()),
+    }
+}
+
+/// Checks the paths of values in messages whose type is described.
+fn resolve_paths(problems: &mut Problems, step: &mut SocketStepCall) {
+    let Some(reader) = &step.message_type else {
+        return;
+    };
+    let until = match &mut step.until {
+        AwaitedMessages::Count(_) => None,
+        AwaitedMessages::Until(message) => Some(message),
+    };
+    for (name, message) in [
+        ("until", until),
+        ("error", step.error.as_mut()),
+        ("expect", step.expect.as_mut()),
+    ] {
+        let resolved = message.map_or(Ok(()), |message| message.resolve_path(reader));
+        problems.ok_or_report(&problem_key(name), resolved);
     }
 }
 
@@ -294,6 +332,17 @@ impl SocketStepSpec {
         problems.0.extend(own.0.into_iter().map(within));
         let (call, uses_rows) = resolved?;
         Some((with_all_parts_varying(call, scope.variation), uses_rows))
+    }
+
+    /// Resolves the type of binary messages; `None` if it is not described, or if a problem was reported.
+    fn resolve_message_type(&self, problems: &mut Problems) -> Option<SharedAnswerReader> {
+        match describe_messages(self.protobuf.as_ref()?) {
+            Ok(reader) => Some(reader),
+            Err((key, problem)) => {
+                problems.add(problem_key(&format!("protobuf.{key}")), problem);
+                None
+            }
+        }
     }
 
     /// Resolves the subprotocols to offer.

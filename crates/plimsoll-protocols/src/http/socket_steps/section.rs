@@ -8,6 +8,8 @@ use plimsoll_model::spec::MetadataSpec;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
+use crate::journey::MessageTypeSpec;
+
 /// A step over a WebSocket. It does one or more of these, in this order: it opens the socket, sends frames, awaits
 /// messages, and closes the socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +53,10 @@ pub struct SocketStepSpec {
     /// At least one of the awaited messages must match this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<MessageMatchSpec>,
+    /// The type of binary messages, such as `{ message = "chat.v1.Event", proto = ["chat.proto"] }`: they are read as
+    /// JSON, except by hex and base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protobuf: Option<MessageTypeSpec>,
     /// Close the socket at the end of the step, and wait until the server has closed it, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub close: Option<bool>,

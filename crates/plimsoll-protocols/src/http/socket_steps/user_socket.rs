@@ -18,8 +18,9 @@ use plimsoll_wire::websocket::{
 };
 
 use super::call::AwaitedMessages;
+use super::message_match::ReceivedMessage;
 use super::prepared::PreparedSocketCall;
-use crate::http::checks::{BODY_MISMATCH, to_printable};
+use crate::http::checks::BODY_MISMATCH;
 use crate::journey::CapturedValues;
 use crate::shared::xorshift::Xorshift;
 
@@ -47,6 +48,7 @@ enum SocketState {
 /// A message that arrived while no step awaited any.
 struct WaitingMessage {
     at: Time,
+    opcode: Opcode,
     data: Box<[u8]>,
 }
 
@@ -80,8 +82,8 @@ pub(super) struct SocketStepDriver {
     call: Option<StepInFlight>,
     waiting: VecDeque<WaitingMessage>,
     waiting_bytes: usize,
-    /// The message that ended the last step.
-    answer: Option<Vec<u8>>,
+    /// The content of the message that ended the last step, or the reason why it can't be read.
+    answer: Option<Result<Vec<u8>, String>>,
     /// The header fields of the response to the upgrade, if the last step opened the socket.
     fields: Vec<UpgradeHeader>,
     key: String,
@@ -125,9 +127,13 @@ impl SocketStepDriver {
         fields.map(|(name, value)| (&**name, &**value))
     }
 
-    /// Returns the message that ended the last step.
-    pub(super) fn last_message(&self) -> Option<&[u8]> {
-        self.answer.as_deref()
+    /// Returns the content of the message that ended the last step, or the reason why there is none.
+    pub(super) fn last_message(&self) -> Result<&[u8], &str> {
+        match &self.answer {
+            Some(Ok(content)) => Ok(content),
+            Some(Err(problem)) => Err(problem),
+            None => Err("the step awaited no message"),
+        }
     }
 
     /// Sends the frames of the current step.
@@ -164,7 +170,8 @@ impl SocketStepDriver {
                 break;
             };
             self.waiting_bytes -= message.data.len();
-            self.on_awaited_message(&message.data, now, Some(message.at), events);
+            let content = (message.opcode, &*message.data);
+            self.on_awaited_message(content, now, Some(message.at), events);
         }
         self.end_step_if_complete(out, events);
         let awaits_more = |call: &StepInFlight| !call.has_all_messages;
@@ -194,7 +201,7 @@ impl SocketStepDriver {
     /// step began.
     fn on_awaited_message(
         &mut self,
-        data: &[u8],
+        (opcode, data): (Opcode, &[u8]),
         now: Time,
         earlier: Option<Time>,
         events: &mut Vec<Event>,
@@ -214,38 +221,46 @@ impl SocketStepDriver {
             },
         });
         let [until, error, expected] = &call.wanted;
-        if (step.error.as_ref()).is_some_and(|message| message.matches(data, error)) {
-            let text = format!("a message reports: {}", to_printable(data));
+        let received = ReceivedMessage::read(data, opcode, step.message_type.as_ref());
+        if (step.error.as_ref()).is_some_and(|message| message.matches(&received, error)) {
+            let text = format!("a message reports: {}", received.to_printable());
             return self.end_call(Outcome::EventError, Some(text), events);
         }
         let expect = step.expect.as_ref();
-        call.has_expected |= expect.is_none_or(|message| message.matches(data, expected));
+        call.has_expected |= expect.is_none_or(|message| message.matches(&received, expected));
         let is_last = match &step.until {
             AwaitedMessages::Count(count) => call.messages >= *count,
-            AwaitedMessages::Until(message) => message.matches(data, until),
+            AwaitedMessages::Until(message) => message.matches(&received, until),
         };
         if !is_last {
             return;
         }
         if !call.has_expected {
-            let shown = to_printable(data);
+            let shown = received.to_printable();
             let text = format!("no message is what the step expects; the last one: {shown}");
             return self.end_call(BODY_MISMATCH, Some(text), events);
         }
         call.has_all_messages = true;
-        self.answer = Some(data.to_vec());
+        self.answer = Some(received.into_content());
     }
 
     /// Handles a message from the server, or stores it if no step awaits one.
-    fn on_message(&mut self, data: &[u8], now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn on_message(
+        &mut self,
+        (opcode, data): (Opcode, &[u8]),
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) {
         let awaits = |call: &StepInFlight| !call.has_all_messages && call.resume_at == Time::NEVER;
         if self.waiting.is_empty() && self.call.as_ref().is_some_and(awaits) {
-            self.on_awaited_message(data, now, None, events);
+            self.on_awaited_message((opcode, data), now, None, events);
             return self.end_step_if_complete(out, events);
         }
         self.waiting_bytes += data.len();
         self.waiting.push_back(WaitingMessage {
             at: now,
+            opcode,
             data: data.into(),
         });
     }

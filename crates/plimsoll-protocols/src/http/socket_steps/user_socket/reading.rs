@@ -27,8 +27,12 @@ impl SocketStepDriver {
         let mut closed = None;
         let read = reader.read(bytes, |message| {
             match message {
-                WebSocketMessage::Text(text) => self.on_message(text.as_bytes(), now, out, events),
-                WebSocketMessage::Binary(data) => self.on_message(data, now, out, events),
+                WebSocketMessage::Text(text) => {
+                    self.on_message((Opcode::Text, text.as_bytes()), now, out, events);
+                }
+                WebSocketMessage::Binary(data) => {
+                    self.on_message((Opcode::Binary, data), now, out, events);
+                }
                 WebSocketMessage::Ping(payload) => {
                     append_masked_frame(out, Opcode::Pong, self.random.mask(), payload);
                 }
