@@ -309,6 +309,13 @@ impl<O, S> Connection<O, S> {
         }
     }
 
+    /// Gives back the memory of the outbox if it is empty, such as that of a large request that had to wait for room.
+    pub(crate) fn release_empty_outbox(&mut self) {
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+    }
+
     /// Drops the written prefix of an outbox that never becomes empty. This happens only when more than half is
     /// written, so that each byte is moved at most once on average.
     fn drop_written_bytes(&mut self) {
@@ -423,5 +430,17 @@ mod tests {
         connection.flush(&mut network);
         connection.flush(&mut network);
         assert_eq!(*explained.0.lock().unwrap(), b"early and late");
+    }
+
+    #[test]
+    fn empty_outbox_has_no_memory() {
+        let mut connection = Connection::<(), ()>::new(0, 0, (), Time::ZERO);
+        connection.out = Vec::with_capacity(1 << 20);
+        connection.out.push(1);
+        connection.release_empty_outbox();
+        assert!(connection.out.capacity() >= 1 << 20, "it waits for room");
+        connection.out.clear();
+        connection.release_empty_outbox();
+        assert_eq!(connection.out.capacity(), 0);
     }
 }

@@ -58,6 +58,11 @@ pub trait Script: Send {
     /// Returns whether a call of the user is due and has not been sent, because it has no connection yet.
     fn is_waiting(&self) -> bool;
 
+    /// Returns whether the user makes no call for some time, so that its connections give back what can be rebuilt.
+    fn is_pausing(&self, _now: Time) -> bool {
+        false
+    }
+
     /// Ends a call in flight with `outcome` at the end of the run; no other function is called afterwards.
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>);
 }

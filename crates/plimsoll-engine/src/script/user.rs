@@ -16,6 +16,7 @@ mod ending;
 mod factory;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_model::metrics::measure::Count;
 use plimsoll_model::{CallSample, Outcome, Time};
@@ -26,6 +27,9 @@ use super::scenario::{EndedCall, NextAction, Scenario, UserCall};
 use super::{LinkId, RequestTrace, Script, ScriptContext, ScriptStart};
 use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
 use crate::worker::{MIN_TIMEOUT_REDUCTION, ResponseTokens};
+
+/// The shortest pause in which a user's connections rest. Waking a TLS session costs a few microseconds.
+pub const MIN_REST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The only call id: users make one call at a time.
 const ONLY_CALL_ID: CallId = CallId(0);
@@ -264,7 +268,7 @@ impl<C: Scenario> User<C> {
                 (_, None) => {}
             }
         }
-        self.events = events;
+        self.keep_event_buffer(events, now);
     }
 
     /// Schedules the retry of a call that the server did not process, over the same connection or its replacement.
@@ -439,30 +443,6 @@ impl<C: Scenario> User<C> {
     }
 }
 
-impl<C: Scenario> User<C> {
-    /// Handles a connection that never became ready, which fails the call that needs it. The connection is not
-    /// replaced, because a server that accepts connections without greeting would receive new ones endlessly.
-    fn on_connection_failed(
-        &mut self,
-        link: LinkId,
-        outcome: Outcome,
-        now: Time,
-        context: &mut ScriptContext<'_>,
-    ) {
-        // The call may already have ended by its deadline, or may use another connection by now.
-        let is_needed = link == self.link && self.call.as_ref().is_some_and(|call| call.is_waiting);
-        if !is_needed {
-            return self.on_connection_lost(link, outcome, now, context);
-        }
-        *self.link_mut(link) = UserLink::default();
-        self.fail_call(outcome, now, context);
-        self.apply_next_action(outcome, now, context);
-        if context.ended.is_none() {
-            self.set_timer(context);
-        }
-    }
-}
-
 impl<C: Scenario> Script for User<C>
 where
     <C::Protocol as Protocol>::Driver: Send,
@@ -590,6 +570,10 @@ where
 
     fn is_waiting(&self) -> bool {
         self.call.as_ref().is_some_and(|call| call.is_waiting)
+    }
+
+    fn is_pausing(&self, now: Time) -> bool {
+        self.call.is_none() && self.next_at != Time::NEVER && self.next_at >= now + MIN_REST_PAUSE
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {

@@ -178,6 +178,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         };
         tell(&mut slot.script, &mut context);
         let (wake, ended) = (context.wake, context.ended);
+        let is_pausing = slot.script.is_pausing(now);
         let is_waiting = slot.script.is_waiting();
         if is_waiting != slot.is_waiting {
             slot.is_waiting = is_waiting;
@@ -199,6 +200,9 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             if !self.client.outboxes[link].is_empty() {
                 self.send_link_bytes(index, link);
             }
+        }
+        if is_pausing {
+            self.rest_links(index);
         }
         for action in std::mem::take(&mut self.client.actions) {
             match action {

@@ -215,6 +215,10 @@ impl StepProtocol for BoltStepProtocol {
             }),
         }
     }
+
+    fn release_buffers(&self, driver: &mut FramedStepDriver<BoltProtocol>) {
+        driver.release_answer();
+    }
 }
 
 /// Returns the content of an answer: in Hessian as JSON, and of a SOFARPC response the returned value.

@@ -59,6 +59,11 @@ impl<F: StepFormat> FramedStepDriver<F> {
         self.request_bytes = format.settings().request_bytes;
     }
 
+    /// Gives back the memory of the answer to the last request.
+    pub(crate) fn release_answer(&mut self) {
+        self.format.answer = Vec::new();
+    }
+
     /// Returns the frame that answers the last request.
     ///
     /// # Errors

@@ -219,6 +219,11 @@ impl BodyInspector {
         self.events.heap_bytes() + self.excerpt.capacity() + self.captured.capacity() + texts
     }
 
+    /// Gives back the memory of the last response's body.
+    pub(super) fn release_buffers(&mut self) {
+        (self.captured, self.excerpt) = (Vec::new(), Vec::new());
+    }
+
     /// Returns the decoded body of the last response if bodies are kept; `None` if it was too large to keep.
     pub(super) fn captured_body(&self) -> Option<&[u8]> {
         (self.captured.len() <= MAX_CAPTURED_BYTES).then_some(&self.captured)
@@ -290,6 +295,9 @@ impl BodyInspector {
             }
             let texts = self.choice_texts.drain(..);
             events.extend(texts.map(|text| Event::TextToCount { call, text }));
+        } else {
+            // No values are taken from the answer to a failed call.
+            self.captured = Vec::new();
         }
         (outcome, why)
     }

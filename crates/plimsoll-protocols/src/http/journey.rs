@@ -38,6 +38,9 @@ pub trait SwitchableProtocol: Protocol {
 
     /// Returns the wall-clock time, in nanoseconds since the Unix epoch.
     fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
+
+    /// Gives back the memory of the last request and response.
+    fn release_buffers(driver: &mut Self::Driver);
 }
 
 /// The path of a step's request, and the rules for the cookies that belong to this path.
@@ -212,6 +215,10 @@ impl<P: SwitchableProtocol> StepProtocol for HttpStepProtocol<P> {
 
     fn inspect_response(&self, driver: &P::Driver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
         P::inspect_response(driver, f);
+    }
+
+    fn release_buffers(&self, driver: &mut P::Driver) {
+        P::release_buffers(driver);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::Protocol;
 use plimsoll_engine::script::scenario::Scenario;
-use plimsoll_engine::script::user::UserScripts;
+use plimsoll_engine::script::user::{MIN_REST_PAUSE, UserScripts};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::Plan;
 use plimsoll_model::plan::Target;
@@ -37,8 +37,14 @@ pub(crate) fn prepare_journey_load<'a>(
     let tls = |link: u8, (target, is_secured): (&Target, bool)| {
         let offered: Vec<&[u8]> = alpn_of(link).into_iter().collect();
         let tls = plan.tls.as_ref().filter(|_| is_secured);
-        tls.map(|tls| TlsClient::new(tls, target, &offered))
-            .transpose()
+        let client = tls.map(|tls| TlsClient::new(tls, target, &offered));
+        Ok::<_, PrepareError>(client.transpose()?.map(|client| {
+            if journey.has_pause_of(MIN_REST_PAUSE) {
+                client.for_idle_connections()
+            } else {
+                client
+            }
+        }))
     };
     let links = (0..).zip(&targets).map(|(link, (target, is_secured))| {
         // Resolves the names now, so that an unknown one is reported before the load begins.

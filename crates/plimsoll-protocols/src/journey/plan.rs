@@ -167,6 +167,12 @@ impl JourneyPlan {
         others.map(|other| &mut other.target).collect()
     }
 
+    /// Returns whether users may pause for `length` before some step.
+    pub(crate) fn has_pause_of(&self, length: Duration) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| step.pause.upper_bound() >= length)
+    }
+
     /// Returns the maximum number of calls that a user can make, counting all branches of each fork.
     pub(crate) fn max_calls(&self) -> u32 {
         self.max_calls

@@ -24,6 +24,10 @@ use super::step_selection::{JourneyPosition, NextStep};
 /// is not known.
 const VALUE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
 
+/// The shortest pause of users who give back the buffers of their connections after each answer. Allocating them anew
+/// costs less than a microsecond.
+const MIN_RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
 /// The requests of all steps.
 pub struct JourneyProtocol(Vec<Box<dyn StepCall>>);
 
@@ -71,6 +75,8 @@ pub struct JourneyScenario {
     protocol: JourneyProtocol,
     plan: Arc<JourneyPlan>,
     seed: u64,
+    /// Whether users pause so long that it is worth giving back the buffers of their connections.
+    releases_buffers: bool,
 }
 
 impl JourneyScenario {
@@ -82,6 +88,7 @@ impl JourneyScenario {
     ) -> JourneyScenario {
         JourneyScenario {
             protocol: JourneyProtocol(calls),
+            releases_buffers: plan.has_pause_of(MIN_RELEASE_PAUSE),
             plan,
             seed,
         }
@@ -243,6 +250,9 @@ impl Scenario for JourneyScenario {
             call.inspect_response(&**driver, &mut |answer| {
                 taken = self.capture_values(values, cookies, position, &answer);
             });
+        }
+        if self.releases_buffers {
+            call.release_buffers(&mut **driver);
         }
         taken
     }

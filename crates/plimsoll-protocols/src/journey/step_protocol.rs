@@ -92,6 +92,9 @@ pub trait StepProtocol: Protocol {
 
     /// Calls `f` with the last response that `driver` received.
     fn inspect_response(&self, driver: &Self::Driver, f: &mut dyn FnMut(CapturedResponse<'_>));
+
+    /// Gives back the memory of the last request and response, which are not needed while the user pauses.
+    fn release_buffers(&self, driver: &mut Self::Driver);
 }
 
 /// The driver of a connection that steps of one protocol share.
@@ -143,6 +146,9 @@ pub trait StepCall: Send + Sync {
 
     /// Calls [`StepProtocol::inspect_response`].
     fn inspect_response(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>));
+
+    /// Calls [`StepProtocol::release_buffers`].
+    fn release_buffers(&self, driver: &mut dyn StepDriver);
 }
 
 impl<P: StepProtocol> StepCall for P
@@ -204,6 +210,13 @@ where
         let driver: &dyn Any = driver;
         if let Some(driver) = driver.downcast_ref() {
             StepProtocol::inspect_response(self, driver, f);
+        }
+    }
+
+    fn release_buffers(&self, driver: &mut dyn StepDriver) {
+        let driver: &mut dyn Any = driver;
+        if let Some(driver) = driver.downcast_mut() {
+            StepProtocol::release_buffers(self, driver);
         }
     }
 }

@@ -163,6 +163,17 @@ pub enum PauseSpec {
     Exponential(Duration),
 }
 
+impl PauseSpec {
+    /// Returns the longest pause, or the mean if there is none.
+    pub(super) fn upper_bound(self) -> Duration {
+        match self {
+            PauseSpec::Fixed(pause)
+            | PauseSpec::Uniform(_, pause)
+            | PauseSpec::Exponential(pause) => pause,
+        }
+    }
+}
+
 impl FromStr for PauseSpec {
     type Err = String;
 

@@ -186,4 +186,8 @@ impl StepProtocol for PluginStepProtocol {
             body: payload.map(Cow::Borrowed),
         });
     }
+
+    fn release_buffers(&self, driver: &mut FramedStepDriver<PluginProtocol>) {
+        driver.release_answer();
+    }
 }

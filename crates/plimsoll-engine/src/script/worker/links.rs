@@ -37,6 +37,7 @@ impl<S> Connection<LinkOwner, S> {
         self.flush(network);
         if self.out.is_empty() {
             std::mem::swap(&mut self.out, bytes);
+            self.release_empty_outbox();
         }
         self.count_unsent_as_replies();
     }
@@ -66,6 +67,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let mut relieved = false;
         if ready.writable {
             connection.flush(&mut self.network);
+            connection.release_empty_outbox();
             relieved = connection.take_resumed_flag();
         }
         if ready.readable || ready.hangup || relieved {
@@ -234,6 +236,22 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             self.connecting -= 1;
         }
         self.close_socket(connection.socket);
+    }
+
+    /// Makes the TLS sessions of a pausing script give back what can be rebuilt.
+    pub(super) fn rest_links(&mut self, slot: u64) {
+        let Some(slot) = self.client.slots.get(slot) else {
+            return;
+        };
+        for index in slot.links.iter().filter_map(|link| link.connection) {
+            if let Some(connection) = self.connections[index as usize].as_mut()
+                && connection.state == ConnectionState::Open
+                && connection.out.is_empty()
+                && let Some(session) = &mut connection.tls
+            {
+                session.start_resting();
+            }
+        }
     }
 
     /// Sends the bytes that a script has appended for a link.

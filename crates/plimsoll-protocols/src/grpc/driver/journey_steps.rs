@@ -52,6 +52,12 @@ impl CurrentStep {
         self.is_too_large = false;
     }
 
+    /// Gives back the memory of the response.
+    fn release_buffers(&mut self) {
+        self.data = Vec::new();
+        (self.fields, self.last_read_fields) = (Vec::new(), Vec::new());
+    }
+
     /// Reads a header block of any stream.
     ///
     /// # Errors
@@ -221,6 +227,12 @@ impl StepProtocol for GrpcProtocol {
             fields: fields.collect(),
             body,
         });
+    }
+
+    fn release_buffers(&self, driver: &mut GrpcDriver) {
+        if let Some(step) = &mut driver.calls.step {
+            step.release_buffers();
+        }
     }
 }
 

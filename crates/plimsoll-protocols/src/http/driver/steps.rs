@@ -53,4 +53,63 @@ impl SwitchableProtocol for Http1Protocol {
     fn unix_ns(driver: &Http1Driver, now: Time) -> u64 {
         driver.shared.request.unix_zero.unix_ns_at(now)
     }
+
+    fn release_buffers(driver: &mut Http1Driver) {
+        driver.content.release_buffers();
+        (driver.scratch, driver.last_head) = (Vec::new(), Vec::new());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_engine::driver::{CallId, Driver, Protocol};
+
+    use super::*;
+    use crate::http::HttpCall;
+    use crate::http::journey::CaptureLevel;
+    use crate::http::request::HttpRequest;
+
+    #[test]
+    fn pausing_connection_has_no_buffers() {
+        let call = HttpCall {
+            method: "GET".into(),
+            path: "/".into(),
+            expect: vec![(200, 299)],
+            max_body: 1 << 20,
+            ..HttpCall::default()
+        };
+        let request = HttpRequest {
+            call: &call,
+            authority: "h:1",
+            closes: false,
+        };
+        let protocol = Http1Protocol::for_step(&request, CaptureLevel::Whole);
+        let mut driver = protocol.new_driver();
+        let mut out = Vec::new();
+        driver.open(Time::ZERO, &mut out);
+        for body in ["{\"a\":1}".repeat(500), "b".to_owned()] {
+            protocol.select_request(&mut driver, StepValues::default());
+            driver.start(CallId(0), 0, Time(1), &mut out);
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let mut events = Vec::new();
+            // The head arrives in pieces, so that it is gathered.
+            for piece in answer.as_bytes().chunks(10) {
+                let read = driver.receive(piece, Time(2), &mut out, &mut events);
+                assert_eq!(read, Ok(()));
+            }
+            let done = events.iter().find_map(|event| event.ended_call());
+            assert!(done.is_some_and(|done| done.outcome.is_ok()), "{events:?}");
+            let kept = Http1Protocol::inspect_response(&driver, |answer| {
+                answer.body.map(|body| body.into_owned())
+            });
+            assert_eq!(kept.as_deref(), Ok(body.as_bytes()));
+            assert!(driver.content.heap_bytes() >= body.len());
+            Http1Protocol::release_buffers(&mut driver);
+            let capacities = (driver.scratch.capacity(), driver.last_head.capacity());
+            assert_eq!((driver.content.heap_bytes(), capacities), (0, (0, 0)));
+        }
+    }
 }

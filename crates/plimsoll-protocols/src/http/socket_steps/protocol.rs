@@ -111,4 +111,8 @@ impl StepProtocol for SocketStepProtocol {
             body: body.map(Into::into).map_err(str::to_owned),
         });
     }
+
+    fn release_buffers(&self, driver: &mut SocketStepDriver) {
+        driver.release_buffers();
+    }
 }

@@ -136,6 +136,12 @@ impl SocketStepDriver {
         }
     }
 
+    /// Gives back the memory of the last step. Messages that wait for a later step are kept.
+    pub(super) fn release_buffers(&mut self) {
+        (self.answer, self.fields) = (None, Vec::new());
+        self.scratch = Vec::new();
+    }
+
     /// Sends the frames of the current step.
     fn send_frames(&mut self, now: Time, out: &mut Vec<u8>) {
         let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {

@@ -6,6 +6,7 @@ mod expectations;
 mod framed;
 mod journeys;
 mod loops;
+mod pauses;
 mod protobuf_frames;
 mod rows;
 mod sockets;
