@@ -3,13 +3,16 @@
 
 Users log in, list, pick one of what was listed, and order it, over HTTP/1.1 from `plimsoll serve http`; each step uses
 a value of the one before, and each user has a connection of its own. The clients take turns in every repetition, and
-the figures are medians; a row counts only if all its steps succeeded. Then:
+the figures are medians; a row counts only if all its steps succeeded. Over HTTP/2, which k6 speaks only with TLS, both
+use the same server over TLS, and each user makes its steps many times over a connection, so that handshakes do not
+decide; Locust has no HTTP/2. Then:
 
 - what a step over HTTP/2 with one value taken costs beside the same call of `plimsoll http`
 - the memory of each of 100,000 users in flight who wait for a connection
 
     bench/journey.py                 all of it
     bench/journey.py --only steps    one of steps, cost, memory
+    bench/journey.py --protocol h2   steps over HTTP/2 with TLS, of Plimsoll and k6
     bench/journey.py --stall         the p99 of a step whose server freezes for 500 ms, beside the schedule's
 """
 
@@ -22,7 +25,26 @@ import side_by_side as bench
 USERS = 10
 STEPS = 4
 JOURNEYS = {"plimsoll": 40_000, "k6": 2_000, "locust": 1_500}
-# Minimum steps per CPU-second of Plimsoll, as a multiple of the other tool's; there is no goal for Locust.
+
+
+class Wire:
+    """How the clients speak to the server: the protocol, the rounds of steps over one connection, and the journeys."""
+
+    def __init__(self, title, scheme, proto, rounds, journeys):
+        self.title, self.scheme, self.proto = title, scheme, proto
+        self.rounds, self.journeys = rounds, journeys
+
+    @property
+    def is_secured(self):
+        return self.scheme == "https"
+
+
+WIRES = {
+    "h1": Wire("HTTP/1.1", "http", "HTTP/1.1", 1, JOURNEYS),
+    "h2": Wire("HTTP/2 with TLS", "https", "HTTP/2.0", 50, {"plimsoll": 800, "k6": 40}),
+}
+# Minimum steps per CPU-second of Plimsoll over HTTP/1.1, as a multiple of the other tool's; there is no goal for
+# Locust, nor for HTTP/2.
 RATIO_GOALS = {"k6": 50}
 # Maximum CPU of a step with a value, as a multiple of a plain call's.
 COST_GOAL = 2.5
@@ -35,15 +57,18 @@ LIST = '{"items": [{"id": 3}, {"id": 5}, {"id": 8}]}'
 
 PLAN = """
 name   = "journey"
-target = "http://ADDRESS"
+target = "SCHEME://ADDRESS"
+SETTINGS
 [[steps]]
 name   = "log in"
+loop   = { name = "round", repeat = ROUNDS }
 method = "POST"
 path   = "/echo"
 body   = 'LOGIN'
 take   = { token = "/token" }
 [[steps]]
 name    = "list"
+loop    = "round"
 method  = "POST"
 path    = "/echo"
 body    = 'LIST'
@@ -51,10 +76,12 @@ headers = { authorization = "Bearer {{token}}" }
 take    = { item = "/items/1/id" }
 [[steps]]
 name    = "pick"
+loop    = "round"
 path    = "/bytes/100?item={{item}}"
 headers = { authorization = "Bearer {{token}}" }
 [[steps]]
 name    = "order"
+loop    = "round"
 method  = "POST"
 path    = "/echo"
 body    = '{"order": {{item}}}'
@@ -70,18 +97,22 @@ import http from 'k6/http';
 import { Counter } from 'k6/metrics';
 const done = new Counter('steps_done');
 const json = { 'content-type': 'application/json' };
-export const options = { noVUConnectionReuse: true, discardResponseBodies: false, scenarios: { users: {
-  executor: 'shared-iterations', vus: USERS, iterations: JOURNEYS, maxDuration: '5m' } } };
-const ok = (response) => { if (response.status === 200) { done.add(1); } return response; };
-export default () => {
-  const login = ok(http.post('http://ADDRESS/echo', 'LOGIN', { headers: json }));
+export const options = { noVUConnectionReuse: true, discardResponseBodies: false, insecureSkipTLSVerify: true,
+  scenarios: { users: { executor: 'shared-iterations', vus: USERS, iterations: JOURNEYS, maxDuration: '5m' } } };
+const ok = (response) => {
+  if (response.status === 200 && response.proto === 'PROTO') { done.add(1); }
+  return response;
+};
+const shop = () => {
+  const login = ok(http.post('SCHEME://ADDRESS/echo', 'LOGIN', { headers: json }));
   const headers = { authorization: `Bearer ${login.json('token')}` };
-  const list = ok(http.post('http://ADDRESS/echo', 'LIST', { headers: { ...json, ...headers } }));
+  const list = ok(http.post('SCHEME://ADDRESS/echo', 'LIST', { headers: { ...json, ...headers } }));
   const item = list.json('items.1.id');
-  ok(http.get(`http://ADDRESS/bytes/100?item=${item}`, { headers }));
-  const order = ok(http.post('http://ADDRESS/echo', `{"order": ${item}}`, { headers: { ...json, ...headers } }));
+  ok(http.get(`SCHEME://ADDRESS/bytes/100?item=${item}`, { headers }));
+  const order = ok(http.post('SCHEME://ADDRESS/echo', `{"order": ${item}}`, { headers: { ...json, ...headers } }));
   if (order.json('order') !== item) { throw new Error('no order'); }
 };
+export default () => { for (let round = 0; round < ROUNDS; round++) { shop(); } };
 """
 
 # The faster of Locust's two clients, with a session, and so a connection, of its own for each journey.
@@ -141,8 +172,10 @@ def run_plan(plan, scratch, folder, name="plan.toml"):
     return [bench.plimsoll(), "run", scratch / name, "--out", folder, "--json", "-q"]
 
 
-def steps_command(name, address, journeys, scratch, folder):
-    values = {"ADDRESS": address, "JOURNEYS": journeys}
+def steps_command(name, wire, address, journeys, scratch, folder):
+    settings = f'[call.http]\nversion = "2"\n[tls]\nca = "{scratch}/certs/ca.crt"' if wire.is_secured else ""
+    values = {"SCHEME": wire.scheme, "ADDRESS": address, "SETTINGS": settings, "PROTO": wire.proto,
+              "ROUNDS": wire.rounds, "JOURNEYS": journeys}
     if name == "plimsoll":
         return run_plan(fill(PLAN, **values), scratch, folder)
     if name == "k6":
@@ -154,9 +187,9 @@ def steps_command(name, address, journeys, scratch, folder):
     ]
 
 
-def problem_of(name, measured, journeys, scratch):
+def problem_of(name, wire, measured, journeys, scratch):
     """Returns the problem of a run, or None."""
-    wanted = journeys * STEPS
+    wanted = journeys * wire.rounds * STEPS
     if measured.exit != 0:
         said = (measured.errors.strip() or measured.out.strip()).splitlines()
         return f"exit {measured.exit}: {' / '.join(said[-3:])[-200:]}"
@@ -175,28 +208,36 @@ def problem_of(name, measured, journeys, scratch):
     return None if (done, failed) == (wanted, 0) else f"{done} of {wanted} steps, {failed} failed"
 
 
+def serve_http(wire, scratch):
+    """Returns the server of the steps, over TLS with new certificates if the protocol needs it."""
+    words = [bench.plimsoll(), "serve", "http", "--listen", "127.0.0.1:0"]
+    if wire.is_secured:
+        certs = bench.make_certificates(scratch / "certs")
+        words += ["--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
+    return bench.Server(words)
+
+
 def compare_steps(args, names):
     """Prints steps per CPU-second of each client; returns the number of missed goals."""
+    wire = WIRES[args.protocol]
     reps, fraction = (2, 4) if args.quick else (args.reps, 1)
     rates, wrong = {}, {}
-    with bench.Scratch() as scratch, bench.Server(
-        [bench.plimsoll(), "serve", "http", "--listen", "127.0.0.1:0"]
-    ) as server:
+    with bench.Scratch() as scratch, serve_http(wire, scratch) as server:
         for rep in range(reps):
             # The order rotates with each repetition.
             turn = rep % len(names)
             for name in names[turn:] + names[:turn]:
-                journeys = JOURNEYS[name] // fraction
-                folder = scratch / f"run-{rep}"
-                measured = bench.measure(steps_command(name, server.address, journeys, scratch, folder), timeout=300)
-                problem = problem_of(name, measured, journeys, scratch)
+                journeys = wire.journeys[name] // fraction
+                command = steps_command(name, wire, server.address, journeys, scratch, scratch / f"run-{rep}")
+                measured = bench.measure(command, timeout=300)
+                problem = problem_of(name, wire, measured, journeys, scratch)
                 if problem:
                     wrong.setdefault(name, []).append(problem)
                     continue
-                rates.setdefault(name, []).append(journeys * STEPS / measured.cpu)
+                rates.setdefault(name, []).append(journeys * wire.rounds * STEPS / measured.cpu)
             print(f"repetition {rep + 1} of {reps} done", file=sys.stderr)
-    print(f"\njourneys of four steps over HTTP/1.1, {USERS} users at a time, medians of {reps} interleaved "
-          f"repetitions; {bench.machine()}\n")
+    print(f"\njourneys of {wire.rounds * STEPS} steps over {wire.title}, {USERS} users at a time, medians of {reps} "
+          f"interleaved repetitions; {bench.machine()}\n")
     rows, missed = [], 0
     ours = rates.get("plimsoll")
     for name in names:
@@ -210,7 +251,7 @@ def compare_steps(args, names):
             times = bench.median(ours) / bench.median(theirs)
             each = [a / b for a, b in zip(ours, theirs)]
             ratio = f"1/{times:.0f} ({min(each):.0f}–{max(each):.0f})"
-            if name in RATIO_GOALS:
+            if name in RATIO_GOALS and not wire.is_secured:
                 is_met = times >= RATIO_GOALS[name]
                 missed += not is_met
                 ratio += f"; ≥ {RATIO_GOALS[name]} {'met' if is_met else 'MISSED'}"
@@ -432,16 +473,23 @@ def compare_stall():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
-    parser.add_argument("--clients", default="plimsoll,k6,locust")
+    parser.add_argument("--clients", help="comma-separated (plimsoll,k6,locust; over h2 plimsoll,k6)")
+    parser.add_argument("--protocol", choices=list(WIRES), default="h1",
+                        help="what steps are made over; h2, over TLS, compares steps only (h1)")
     parser.add_argument("--only", choices=["steps", "cost", "memory"], help="only this part")
     parser.add_argument("--stall", action="store_true", help="only the freeze of a server, by Plimsoll and k6")
     parser.add_argument("--quick", action="store_true", help="two repetitions with a quarter of the calls")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
     args = parser.parse_args()
-    names = args.clients.split(",")
+    known = WIRES[args.protocol].journeys
+    names = args.clients.split(",") if args.clients else list(known)
     for name in names:
-        if name not in JOURNEYS:
-            parser.error(f"unknown '{name}': expected one of {', '.join(JOURNEYS)}")
+        if name not in known:
+            parser.error(f"unknown '{name}': expected one of {', '.join(known)}")
+    if args.protocol == "h2":
+        if args.stall or args.only not in (None, "steps"):
+            parser.error("--protocol h2 compares steps only: leave out --stall and --only")
+        args.only = "steps"
     bench.warn_if_busy()
     if args.stall:
         missed = compare_stall()
