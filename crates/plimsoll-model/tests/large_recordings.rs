@@ -75,6 +75,7 @@ fn million_lines_are_streamed() {
         filters: Vec::new(),
         sample: None,
         seed: 1,
+        own_host: None,
     };
     let mut log = GeneratedLog {
         next: 0,

@@ -109,6 +109,7 @@ fn recorded_calls_leave_at_their_times() {
         filters: Vec::new(),
         sample: None,
         seed: 1,
+        own_host: None,
     };
     let recording = Recording::read(&request, Box::new(times.as_bytes())).unwrap();
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Recorded), 0.0, 4);

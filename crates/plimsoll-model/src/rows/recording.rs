@@ -7,6 +7,7 @@
 
 mod access_log;
 mod har;
+mod hosts;
 mod lines;
 mod options;
 mod reading;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+pub use hosts::HostCounts;
 pub use options::{ColumnFilter, TimeWindow};
 use spool::Spool;
 
@@ -89,6 +91,8 @@ pub struct RecordingOptions {
     pub sample: Option<f64>,
     /// The seed of the sample.
     pub seed: u64,
+    /// The host of requests that are replayed, as `host:port`; `None`: those of all hosts.
+    pub own_host: Option<String>,
 }
 
 /// Recorded arrivals. Cheap to clone.
@@ -109,6 +113,8 @@ struct RecordingInner {
     /// CRC-32 of times and rows.
     checksum: u32,
     skipped: SkippedLines,
+    /// The hosts of the replayed requests; empty unless the file is a recording (HAR).
+    hosts: HostCounts,
     /// Whether a spool can no longer be read.
     is_lost: AtomicBool,
 }
@@ -122,6 +128,8 @@ pub struct SkippedLines {
     pub first_unreadable: Vec<(u64, &'static str)>,
     /// Lines excluded by filters, sample or window.
     pub excluded: u64,
+    /// Requests that went to other hosts than the target's.
+    pub other_hosts: HostCounts,
     /// Lines that were older than an earlier line, so that lines had to be sorted.
     pub sorted: u64,
 }
@@ -203,6 +211,11 @@ impl Recording {
         self.inner.rows.as_ref()
     }
 
+    /// Returns the hosts of the replayed requests; none unless the file is a recording (HAR).
+    pub fn hosts(&self) -> &HostCounts {
+        &self.inner.hosts
+    }
+
     /// Returns the counts of lines that were skipped or put in another order.
     pub fn skipped_lines(&self) -> &SkippedLines {
         &self.inner.skipped
@@ -242,6 +255,19 @@ impl Recording {
         if left_out.excluded > 0 {
             let text = count(left_out.excluded, "was excluded", "were excluded");
             notes.push(format!("{text} by the window, the filters and the sample"));
+        }
+        let others = &left_out.other_hosts;
+        if others.total() > 0 {
+            let text = count(others.total(), "was left out", "were left out");
+            notes.push(format!(
+                "{text}, which went to other hosts than the target: {}; the filter \"host=NAME\" replays those of another",
+                others.list()
+            ));
+        } else if self.hosts().hosts() > 1 {
+            notes.push(format!(
+                "its requests went to several hosts, and all are sent to one target: {}; the filter \"host=NAME\" replays those of one host",
+                self.hosts().list()
+            ));
         }
         if left_out.sorted > 0 {
             let text = count(

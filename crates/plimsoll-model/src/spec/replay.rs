@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::arrivals::ARRIVALS_TABLE_HELP;
 use super::resolve::DEFAULT_SEED;
-use super::{ArrivalsSpec, LoadSpec, Problems, ResolveContext, Spec, objective};
+use super::{
+    ArrivalsSpec, LoadSpec, Problems, ResolveContext, Spec, objective, resolve_target_url,
+};
 use crate::formats::units::Period;
 use crate::plan::LoadStage;
 use crate::rows::recording::{Recording, RecordingFormat, RecordingOptions};
@@ -26,6 +28,33 @@ impl LoadSpec {
     }
 }
 
+/// Reads recorded arrivals. Of a recording with requests to the plan's target and to other hosts, only those to the
+/// target are replayed, unless a filter chooses hosts.
+///
+/// # Errors
+/// Returns the errors of [`ResolveContext::read_recording`].
+fn read_own_requests(
+    spec: &Spec,
+    request: RecordingOptions,
+    surroundings: &dyn ResolveContext,
+) -> Result<Recording, String> {
+    let recording = surroundings.read_recording(&request)?;
+    let chooses_hosts = request
+        .filters
+        .iter()
+        .any(|filter| filter.column() == "host");
+    let target = spec.target.as_deref().filter(|_| !chooses_hosts);
+    let target = target.and_then(|url| resolve_target_url(url, spec).ok());
+    let own_host = target.map(|(target, _)| target.authority());
+    match own_host.filter(|own| recording.hosts().includes_others_than(own)) {
+        None => Ok(recording),
+        own_host => surroundings.read_recording(&RecordingOptions {
+            own_host,
+            ..request
+        }),
+    }
+}
+
 impl Problems {
     /// Resolves the recorded arrivals; `None`: the plan has none, or they can't be read.
     pub(super) fn resolve_recording(
@@ -39,7 +68,7 @@ impl Problems {
             return None;
         };
         let request = self.resolve_recording_options(spec)?;
-        let recording = self.ok_or_report(key, surroundings.read_recording(&request))?;
+        let recording = self.ok_or_report(key, read_own_requests(spec, request, surroundings))?;
         let is_other = load
             .checksum
             .as_ref()
@@ -123,6 +152,7 @@ impl Problems {
             filters,
             sample,
             seed: spec.seed.unwrap_or(DEFAULT_SEED),
+            own_host: None,
         })
     }
 
@@ -166,7 +196,7 @@ impl Problems {
     ) -> Option<Rows> {
         // Problems of the request are ignored here, because they are reported when the load is resolved.
         let request = Problems::default().resolve_recording_options(spec)?;
-        let recording = surroundings.read_recording(&request).ok()?;
+        let recording = read_own_requests(spec, request, surroundings).ok()?;
         recording.rows().map(Rows::from_recording)
     }
 

@@ -145,6 +145,13 @@ pub struct ColumnFilter {
     keeps_matches: bool,
 }
 
+impl ColumnFilter {
+    /// Returns the name of the column that the filter looks at.
+    pub fn column(&self) -> &str {
+        &self.column
+    }
+}
+
 impl FromStr for ColumnFilter {
     type Err = String;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use flate2::Crc;
 
+use super::hosts::{HostCounts, is_host_of};
 use super::lines::RecordingLines;
 use super::spool::SpoolWriter;
 use super::timestamps::LineTimestamp;
@@ -87,6 +88,10 @@ struct RecordingReader<'a> {
     /// For each filter, the position of the column that it checks.
     filter_columns: Vec<usize>,
     client_column: Option<usize>,
+    /// The column of hosts, if the file is a recording (HAR).
+    host_column: Option<usize>,
+    /// The hosts of the replayed requests.
+    hosts: HostCounts,
     /// Start and end of the recorded time that is replayed, on the file's clock.
     bounds: (Option<i64>, Option<i64>),
     /// The time of the last line that was written to the spools.
@@ -123,6 +128,8 @@ impl<'a> RecordingReader<'a> {
             first: None,
             filter_columns: Vec::new(),
             client_column: None,
+            host_column: None,
+            hosts: HostCounts::default(),
             bounds: (None, None),
             last: None,
             start: None,
@@ -195,6 +202,9 @@ impl<'a> RecordingReader<'a> {
             self.filter_columns.push(place);
         }
         self.client_column = ["client", "user"].into_iter().find_map(place);
+        if self.lines.format() == RecordingFormat::Har {
+            self.host_column = place("host");
+        }
         if let Some(window) = &self.request.window {
             let ahead = stamp.is_clock.then_some(stamp.utc_offset_s);
             self.bounds = window.resolve_bounds(stamp.ns, ahead)?;
@@ -226,6 +236,15 @@ impl<'a> RecordingReader<'a> {
         {
             self.left_out.excluded += 1;
             return Ok(());
+        }
+        if let Some(place) = self.host_column {
+            let host = oldest.values.get(place).map_or("", String::as_str);
+            let own = self.request.own_host.as_ref();
+            if own.is_some_and(|own| !is_host_of(host, own)) {
+                self.left_out.other_hosts.add(host);
+                return Ok(());
+            }
+            self.hosts.add(host);
         }
         if !oldest.stamp.is_whole_second {
             self.flush_second()?;
@@ -305,7 +324,7 @@ impl<'a> RecordingReader<'a> {
                 None => "it has no lines".to_owned(),
             });
         }
-        if left_out.unreadable > out.count + left_out.excluded {
+        if left_out.unreadable > out.count + left_out.excluded + left_out.other_hosts.total() {
             let (line, why) = left_out
                 .first_unreadable
                 .first()
@@ -349,6 +368,7 @@ impl<'a> RecordingReader<'a> {
                 rows: (rows.count > 0).then(|| Arc::new(rows)),
                 checksum: out.checksum.sum(),
                 skipped: left_out,
+                hosts: self.hosts,
                 is_lost: AtomicBool::new(false),
             }),
         })

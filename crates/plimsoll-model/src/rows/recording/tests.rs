@@ -12,6 +12,7 @@ fn request() -> RecordingOptions {
         filters: Vec::new(),
         sample: None,
         seed: 1,
+        own_host: None,
     }
 }
 
@@ -217,4 +218,38 @@ fn large_files_are_read_back_from_disk() {
         );
     }
     assert_eq!(rows.value_length_bounds(1), (22, 27));
+}
+
+#[test]
+fn requests_to_other_hosts_are_counted_and_named() {
+    let entry = |second: u64, url: &str| {
+        format!(
+            r#"{{"startedDateTime": "2026-11-29T10:00:0{second}Z", "request": {{"method": "GET", "url": "{url}"}}}}"#
+        )
+    };
+    let entries = [
+        entry(0, "https://shop.test/a"),
+        entry(1, "https://cdn.test/b"),
+        entry(2, "https://api.test:8443/c"),
+        entry(3, "https://shop.test/d"),
+        entry(4, "https://cdn.test/e"),
+    ];
+    let text = format!(r#"{{"log": {{"entries": [{}]}}}}"#, entries.join(","));
+    let all = read(&request(), &text).unwrap();
+    assert_eq!((all.count(), all.hosts().hosts()), (5, 3));
+    assert!(all.hosts().includes_others_than("shop.test:443"));
+    let notes = all.notes().join("\n");
+    assert!(
+        notes.contains("all are sent to one target: cdn.test (2), shop.test (2)"),
+        "{notes}"
+    );
+    let own = RecordingOptions {
+        own_host: Some("shop.test:443".to_owned()),
+        ..request()
+    };
+    let own = read(&own, &text).unwrap();
+    assert_eq!(column(&own, "path"), ["/a", "/d"]);
+    let notes = own.notes().join("\n");
+    let told = "3 entries of access.log were left out, which went to other hosts than the target: cdn.test (2), api.test:8443 (1)";
+    assert!(notes.contains(told), "{notes}");
 }

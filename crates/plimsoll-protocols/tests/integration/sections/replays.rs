@@ -322,3 +322,39 @@ fn archives_and_cloudfront_logs_are_replayed() {
     assert_eq!(times_ms(&plan), [0, 1_000, 2_000]);
     assert_eq!(paths(&plan, 3), ["/a", "/b?q=1", "/c"]);
 }
+
+/// Requests to the target's own host are replayed if there are any, unless a filter chooses hosts.
+#[test]
+fn archives_of_several_hosts_are_replayed_by_target() {
+    let archive = |own: &str| {
+        format!(
+            r#"{{"log":{{"version":"1.2","entries":[
+            {{"startedDateTime":"2026-11-29T10:00:00.000Z","request":{{"method":"GET","url":"http://{own}/x"}}}},
+            {{"startedDateTime":"2026-11-29T10:00:00.250Z","request":{{"method":"GET","url":"https://b/y"}}}}]}}}}"#
+        )
+    };
+    let notes = |plan: &Plan| {
+        let recording = plan.load.recording.as_ref().expect("a recording");
+        recording.notes()[1..].join("\n")
+    };
+    let (of_target, of_others) = (LogFile::new(&archive("a:1")), LogFile::new(&archive("c")));
+    let plan = of_target.resolve("", "");
+    assert_eq!(
+        (times_ms(&plan), paths(&plan, 1)),
+        (vec![0], vec!["/x".to_owned()])
+    );
+    let told = notes(&plan);
+    assert!(
+        told.contains("other hosts than the target: b (1);"),
+        "{told}"
+    );
+    let plan = of_target.resolve("filter = [\"host=b\"]", "");
+    assert_eq!(paths(&plan, 1), ["/y"]);
+    let plan = of_others.resolve("", "");
+    assert_eq!(paths(&plan, 2), ["/x", "/y"]);
+    let told = notes(&plan);
+    assert!(
+        told.contains("all are sent to one target: b (1), c (1);"),
+        "{told}"
+    );
+}
