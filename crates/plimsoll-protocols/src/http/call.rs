@@ -11,7 +11,6 @@ use plimsoll_model::{TimeMeasure, formats::redaction};
 
 use super::llm_api::ModelResponseRules;
 pub use super::replayed_parts::ReplayedParts;
-pub use super::varying_expectations::VaryingExpectations;
 use crate::journey::JourneyPlan;
 use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
 
@@ -385,6 +384,15 @@ impl VaryingRequest {
     pub(super) fn trace_ids(&self) -> Option<TraceIds> {
         trace_ids(&self.variation, &self.headers)
     }
+}
+
+/// The expectations of a journey's step whose texts have fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VaryingExpectations {
+    /// The text that the body must contain; `None` if it does not vary.
+    pub(super) body: Option<Template>,
+    /// Header fields that the response must have, names in lower case.
+    pub(super) headers: Vec<(String, Template)>,
 }
 
 /// A body whose template is filled in for every call.

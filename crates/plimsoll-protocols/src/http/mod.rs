@@ -67,7 +67,8 @@ pub(crate) const BARE_ADDRESS_COMMAND: &str = "http";
 
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, ReplayedParts, VaryingBody, VaryingRequest, WebSocketCall, WelcomeMessage,
+    HttpVersion, ReplayedParts, VaryingBody, VaryingExpectations, VaryingRequest, WebSocketCall,
+    WelcomeMessage,
 };
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};

@@ -4,20 +4,11 @@
 use plimsoll_model::rows::template::{self, RenderContext, Template};
 use plimsoll_model::spec::Problems;
 
-use super::call::{HttpCall, VaryingRequest};
+use super::call::{HttpCall, VaryingExpectations, VaryingRequest};
 use super::checks::ResponseChecks;
 use super::payload::{TemplateContext, has_message_field, with_placeholders};
 use super::section::{ExpectedValues, HttpSpec};
 use super::text_search::Needle;
-
-/// The expectations of a step with fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VaryingExpectations {
-    /// The text that the body must contain; `None` if it does not vary.
-    body: Option<Template>,
-    /// Header fields that the response must have, names in lower case.
-    headers: Vec<(String, Template)>,
-}
 
 impl VaryingExpectations {
     /// Replaces the texts with fields in `call` by samples, with which the other keys are checked.

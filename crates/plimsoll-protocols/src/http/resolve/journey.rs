@@ -4,14 +4,13 @@ use plimsoll_model::rows::template::{Template, VariationSettings};
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
 
 use super::resolve_request;
-use crate::http::call::{HttpCall, HttpVersion, VaryingRequest};
+use crate::http::call::{HttpCall, HttpVersion, VaryingExpectations, VaryingRequest};
 use crate::http::driver::Http1Protocol;
 use crate::http::journey::{HttpStepProtocol, request_templates};
 use crate::http::multiplexed::{Http2Protocol, HttpScheme};
 use crate::http::payload::TemplateContext;
 use crate::http::request::HttpRequest;
 use crate::http::section::HttpSpec;
-use crate::http::varying_expectations::VaryingExpectations;
 use crate::interface::protocol_module::PrepareError;
 use crate::journey::{
     ConnectionSecurity, StepCall, StepContext, StepScope, StepSection, StepSpec, resolve_journey,
