@@ -10,7 +10,8 @@ use plimsoll_model::rows::template::{
     MessageRenderer, MetadataField, TraceIds, VariationSettings, VaryingMessages, VaryingMetadata,
 };
 
-use crate::journey::{JourneyPlan, SharedAnswerReader};
+use crate::http::VaryingBody;
+use crate::journey::{JourneyPlan, MessageCheck, SharedAnswerReader};
 
 /// A message in the protobuf encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct GrpcCall {
     pub answer_shapes: Option<Arc<MessageShapes>>,
     /// The reader of values in responses; `None`: the method is not described.
     pub answer_schema: Option<SharedAnswerReader>,
+    /// The varying content that responses to a journey's step must have; `None`: it does not vary.
+    pub varying_answer: Option<Box<VaryingAnswer>>,
     /// The journey that each user makes; `None`: single calls. If it is set, the other fields describe its first step.
     pub journey: Option<Box<JourneyPlan>>,
 }
@@ -158,19 +161,25 @@ pub struct MessageShapes {
     pub expected: Option<ExpectedAnswer>,
 }
 
-/// A function that checks a message in the protobuf encoding. Its error describes the difference.
-type CheckMessageFn = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
+/// The content that responses to a journey's step must have, with fields for the values of its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingAnswer {
+    /// The source of the values that fill the template.
+    pub variation: VariationSettings,
+    /// The expected fields, as a JSON object.
+    pub json: VaryingBody,
+}
 
 /// The content that messages must have.
 #[derive(Clone)]
 pub struct ExpectedAnswer {
     json: String,
-    check: Arc<CheckMessageFn>,
+    check: MessageCheck,
 }
 
 impl ExpectedAnswer {
     /// Creates the expectation that `json` describes and `check` tests.
-    pub fn new(json: &str, check: Arc<CheckMessageFn>) -> ExpectedAnswer {
+    pub fn new(json: &str, check: MessageCheck) -> ExpectedAnswer {
         let json = json.to_owned();
         ExpectedAnswer { json, check }
     }

@@ -51,7 +51,7 @@ pub use binary::{BinarySource, BinarySpec};
 pub use binary_messages::split_delimited;
 pub use call::{
     BinaryMessage, ExpectedAnswer, FieldShape, GrpcCall, MessageCompression, MessageShape,
-    MessageShapes, MethodKind, PlanMessages, StreamPace, StreamPlan,
+    MessageShapes, MethodKind, PlanMessages, StreamPace, StreamPlan, VaryingAnswer,
 };
 pub use driver::{GrpcDriver, GrpcProtocol};
 pub use flags::GrpcCommand;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_model::rows::template::VaryingMessages;
 use plimsoll_wire::hpack::Encoder;
 
-use super::call::{GrpcCall, MessageCompression, MessageShapes};
+use super::call::{GrpcCall, MessageCompression, MessageShapes, VaryingAnswer};
 use super::message::{PREFIX_LEN, write_message};
 use super::stream_exchange::StreamScript;
 use super::timeout::format_timeout;
@@ -42,6 +42,8 @@ pub(super) struct PreparedGrpcCall {
     pub(super) max_head: u32,
     /// The layout that response messages must have; `None`: not checked.
     pub(super) answer_shapes: Option<Arc<MessageShapes>>,
+    /// The varying content that responses must have; `None`: it does not vary.
+    pub(super) varying_answer: Option<Box<VaryingAnswer>>,
     /// The varying messages; `None`: every call sends the same messages.
     pub(super) varying: Option<VaryingMessages>,
     pub(super) compression: Option<MessageCompression>,
@@ -146,6 +148,7 @@ impl PreparedGrpcCall {
             compression: call.compression,
             without_timeout,
             answer_shapes: call.answer_shapes.clone(),
+            varying_answer: call.varying_answer.clone(),
             capture: None,
             binary_captures: binary_captures(call),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),

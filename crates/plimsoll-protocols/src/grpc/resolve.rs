@@ -380,6 +380,7 @@ fn resolve_step_call(
         max_head: limits.max_head,
         answer_shapes: encoded.answer_shapes,
         answer_schema: encoded.answer_schema,
+        varying_answer: None,
         journey: None,
     };
     Some((resolved, uses_rows))

@@ -37,6 +37,9 @@ impl MessageTypeSpec {
     }
 }
 
+/// A check of a message in the protobuf encoding. Its error describes the difference.
+pub type MessageCheck = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+
 /// A reader of messages of one type.
 pub trait AnswerReader: Send + Sync {
     /// Returns the name of the message's type.
@@ -55,6 +58,12 @@ pub trait AnswerReader: Send + Sync {
     /// # Errors
     /// Returns an error that names the field that does not exist.
     fn resolve_path(&self, tokens: &[String]) -> Result<Vec<String>, String>;
+
+    /// Creates the check that messages have the fields of a JSON object with their values.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not a JSON object, or does not fit the type.
+    fn message_check(&self, json: &str) -> Result<MessageCheck, String>;
 }
 
 /// A shared [`AnswerReader`].

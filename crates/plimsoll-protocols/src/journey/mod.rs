@@ -30,7 +30,7 @@ pub use cookies::{ConnectionSecurity, CookieJar};
 pub(crate) use fields::change_fields;
 pub(crate) use keys::keys_within;
 pub(crate) use load::{prepare_journey_load, prepare_user_load};
-pub use message_types::{AnswerReader, MessageTypeSpec, SharedAnswerReader};
+pub use message_types::{AnswerReader, MessageCheck, MessageTypeSpec, SharedAnswerReader};
 pub(crate) use message_types::{describe_messages, register_descriptions};
 pub use plan::JourneyPlan;
 pub(crate) use resolve::resolve_journey;

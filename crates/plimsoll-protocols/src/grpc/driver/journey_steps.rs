@@ -9,10 +9,12 @@ use plimsoll_model::formats::base64_text::decode_base64;
 use plimsoll_wire::hpack::HpackError;
 
 use super::{GrpcDriver, GrpcProtocol};
+use crate::grpc::call::{ExpectedAnswer, MessageShapes};
 use crate::grpc::head::{FailureTexts, GrpcHeaders, HeadReader};
 use crate::grpc::message::PREFIX_LEN;
 use crate::grpc::request::{GrpcRequest, PreparedGrpcCall};
 use crate::grpc::wire_validator::AnswerValidator;
+use crate::http::write_body;
 use crate::interface::prepare_error::RequestError;
 use crate::journey::{
     CaptureLevel, CapturedResponse, CapturedValues, CookieJar, SharedAnswerReader, StepMoment,
@@ -33,6 +35,9 @@ pub(super) struct CurrentStep {
     data: Vec<u8>,
     /// Whether a message was too large to be kept.
     is_too_large: bool,
+    /// The layout and the content that the messages must have, with the values of the user; `None`: those of all
+    /// calls.
+    pub(super) answer_shapes: Option<Arc<MessageShapes>>,
     /// The metadata before and after the messages.
     fields: Vec<MetadataEntry>,
     /// The metadata of the block that was read last, which may belong to another call's response.
@@ -166,23 +171,56 @@ impl GrpcProtocol {
     fn answer_reader(&self) -> Option<&SharedAnswerReader> {
         self.prepared.capture.as_ref()?.1.as_ref()
     }
+
+    /// Returns the layout and the content that responses must have, with the values of one user; `None` if they are
+    /// the same for all users.
+    ///
+    /// # Errors
+    /// Returns an error if a value does not fit its field.
+    fn render_answer_shapes(
+        &self,
+        moment: StepMoment,
+        values: &CapturedValues,
+    ) -> Result<Option<Arc<MessageShapes>>, String> {
+        let prepared = &self.prepared;
+        let (Some(varying), Some(shapes)) = (&prepared.varying_answer, &prepared.answer_shapes)
+        else {
+            return Ok(None);
+        };
+        let Some(reader) = self.answer_reader() else {
+            return Ok(None);
+        };
+        let unix_ns = prepared.request.unix_zero.unix_ns_at(moment.now);
+        let context = varying.variation.render_context(moment.number, 0, unix_ns);
+        let mut json = Vec::new();
+        write_body(
+            &varying.json,
+            &context.with_captured_values(values),
+            &mut json,
+        );
+        let json = String::from_utf8(json).map_err(|_| "expect_message: a value is not UTF-8")?;
+        let check = reader.message_check(&json);
+        let check = check.map_err(|e| format!("expect_message: {e}"))?;
+        Ok(Some(Arc::new(MessageShapes {
+            expected: Some(ExpectedAnswer::new(&json, check)),
+            ..MessageShapes::clone(shapes)
+        })))
+    }
 }
 
 impl StepProtocol for GrpcProtocol {
     fn select_request(
         &self,
         driver: &mut GrpcDriver,
-        _moment: StepMoment,
+        moment: StepMoment,
         values: &Arc<CapturedValues>,
         _: &CookieJar,
     ) -> Result<(), String> {
         if let Some(varying) = &self.prepared.varying {
-            let moment = varying
-                .variation
-                .render_context(0, 0, 0)
-                .with_captured_values(values);
+            let context = varying.variation.render_context(0, 0, 0);
+            let context = context.with_captured_values(values);
             let mut messages = varying.messages.iter();
-            messages.try_for_each(|message| message.check_captured_values(&moment))?;
+            messages.try_for_each(|message| message.check_captured_values(&context))?;
         }
         for (name, index) in &self.prepared.binary_captures {
             let value = values.get(usize::from(*index)).and_then(Option::as_deref);
@@ -192,15 +230,18 @@ impl StepProtocol for GrpcProtocol {
                 ));
             }
         }
+        let answer_shapes = self.render_answer_shapes(moment, values)?;
         let calls = &mut driver.calls;
-        if !Arc::ptr_eq(&calls.prepared, &self.prepared) {
+        if answer_shapes.is_some() || !Arc::ptr_eq(&calls.prepared, &self.prepared) {
             calls.prepared = Arc::clone(&self.prepared);
-            // Resets the cache: a valid message of one method may be invalid for another.
+            // Resets the cache: a valid message of one method, or for one user, may be invalid for another.
             calls.validator = AnswerValidator::default();
         }
         let capture = self.prepared.capture.as_ref();
         let capture = capture.map_or(CaptureLevel::Head, |(capture, _)| *capture);
-        calls.step.get_or_insert_default().begin(values, capture);
+        let step = calls.step.get_or_insert_default();
+        step.begin(values, capture);
+        step.answer_shapes = answer_shapes;
         Ok(())
     }
 

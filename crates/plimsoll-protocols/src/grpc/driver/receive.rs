@@ -29,7 +29,10 @@ impl GrpcDriver {
         }
         let before = stream.answer.received;
         let begins = !stream.answer.is_mid_message();
-        let shapes = &self.calls.prepared.answer_shapes;
+        let shapes = match &self.calls.step {
+            Some(current) if current.answer_shapes.is_some() => &current.answer_shapes,
+            _ => &self.calls.prepared.answer_shapes,
+        };
         let mut step = if stream.answer.may_be_compressed {
             read_data(&mut self.calls.unpackers, shapes, stream, piece, limit)
         } else {

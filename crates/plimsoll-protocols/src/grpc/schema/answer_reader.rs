@@ -6,10 +6,11 @@ use super::describe::find_field;
 use super::error::{format_similar_names, format_suggestion_or_fields};
 use super::type_hint::list_fields;
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
-use crate::journey::AnswerReader;
+use crate::journey::{AnswerReader, MessageCheck};
 
 /// The reader of messages of one type.
 struct MessageTypeReader {
+    schema: Schema,
     message: MessageDescriptor,
 }
 
@@ -17,6 +18,7 @@ impl Schema {
     /// Returns the reader of values in the responses of `method`.
     pub fn answer_reader(&self, method: &GrpcMethod) -> impl AnswerReader + use<> {
         MessageTypeReader {
+            schema: self.clone(),
             message: method.descriptor.output(),
         }
     }
@@ -27,7 +29,8 @@ impl Schema {
     /// Returns an error that suggests similar names if there is no such type.
     pub fn message_reader(&self, name: &str) -> Result<impl AnswerReader + use<>, SchemaError> {
         if let Some(message) = self.pool.get_message_by_name(name) {
-            return Ok(MessageTypeReader { message });
+            let schema = self.clone();
+            return Ok(MessageTypeReader { schema, message });
         }
         let all = self.pool.all_messages();
         let all: Vec<String> = all.map(|found| found.full_name().to_owned()).collect();
@@ -94,6 +97,11 @@ impl AnswerReader for MessageTypeReader {
             }
         }
         Ok(path)
+    }
+
+    fn message_check(&self, json: &str) -> Result<MessageCheck, String> {
+        let check = self.schema.message_check(&self.message, json);
+        check.map_err(|e| e.to_string())
     }
 }
 

@@ -9,6 +9,7 @@ use super::describe::find_field;
 use super::json_value::parse_json;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::ExpectedAnswer;
+use crate::journey::MessageCheck;
 
 /// The maximum number of characters of a value in an error.
 const MAX_SHOWN_CHARS: usize = 60;
@@ -23,7 +24,19 @@ impl Schema {
         method: &GrpcMethod,
         json: &str,
     ) -> Result<ExpectedAnswer, SchemaError> {
-        let message = method.descriptor.output();
+        let check = self.message_check(&method.descriptor.output(), json)?;
+        Ok(ExpectedAnswer::new(json, check))
+    }
+
+    /// Creates a check that messages of a type contain the fields of `json` with their values.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not JSON, or does not fit the type.
+    pub(super) fn message_check(
+        &self,
+        message: &MessageDescriptor,
+        json: &str,
+    ) -> Result<MessageCheck, SchemaError> {
         let wrong = |problem: &dyn std::fmt::Display| {
             let name = message.full_name();
             SchemaError::new(format_args!("answer of {name}: {problem}"))
@@ -32,15 +45,16 @@ impl Schema {
         if !typed.is_object() {
             return Err(wrong(&"not an object: write {\"field\": value}"));
         }
-        let read = self.read_json(&message, &typed)?;
+        let read = self.read_json(message, &typed)?;
         let whole = message_json(&read).map_err(|e| wrong(&e))?;
-        let expected = select_named_fields(&message, &typed, &whole);
+        let expected = select_named_fields(message, &typed, &whole);
+        let message = message.clone();
         let check = move |bytes: &[u8]| {
             let answer = DynamicMessage::decode(message.clone(), bytes);
             let answer = answer.map_err(|e| e.to_string())?;
             describe_difference(&expected, &message_json(&answer)?, "").map_or(Ok(()), Err)
         };
-        Ok(ExpectedAnswer::new(json, Arc::new(check)))
+        Ok(Arc::new(check))
     }
 }
 

@@ -136,8 +136,20 @@ fn unknown_and_unfilled_fields_name_their_key() {
         ),
         (
             "target = \"grpc://127.0.0.1:2\"\nmethod = \"grpc.examples.echo.Echo/UnaryEcho\"\n\
-             message = { message = \"a\" }\nexpect_message = { message = \"{{id}}\" }",
+             message = { message = \"a\" }\nexpect_message = { message = \"{{idd}}\" }",
             "expect_message",
+            "did you mean id?",
+        ),
+        (
+            "target = \"grpc://127.0.0.1:2\"\nmethod = \"grpc.examples.echo.Echo/UnaryEcho\"\n\
+             message = { message = \"a\" }\nexpect_message = { massage = \"{{id}}\" }",
+            "expect_message",
+            "has no field `massage`",
+        ),
+        (
+            "target = \"grpc://127.0.0.1:2\"\nmethod = \"grpc.examples.echo.Echo/UnaryEcho\"\n\
+             message = { message = \"a\" }\nauthority = \"{{id}}\"",
+            "authority",
             "not filled in here",
         ),
     ] {
@@ -154,4 +166,30 @@ fn unknown_and_unfilled_fields_name_their_key() {
             "{step}: {said}"
         );
     }
+}
+
+#[test]
+fn expected_messages_have_the_values_of_their_user() {
+    let place = Place::new();
+    let echo = place.serve(&["echo"]);
+    let step = |name: &str, said: &str| {
+        format!(
+            "\n[[steps]]\nname = \"{name}\"\ntarget = \"grpc://{}\"\n\
+             method = \"grpc.examples.echo.Echo/UnaryEcho\"\nmessage = {{ message = \"{{{{id}}}} said\" }}\n\
+             expect_message = {{ message = \"{{{{{said}}}}} said\" }}\non_failure = \"continue\"\n",
+            echo.address()
+        )
+    };
+    let steps = [
+        step("own", "id"),
+        step("other", "other"),
+        step("again", "id"),
+    ];
+    let run = run(&place, "1.1", &steps.concat());
+    let expected = [("log in", 6), ("own", 6), ("other", 0), ("again", 6)];
+    assert_eq!(ok_calls(&run), expected, "{run}");
+    assert_eq!(
+        run["total"]["errors_by_code"][0]["code"],
+        "MESSAGE_MISMATCH"
+    );
 }
