@@ -4,6 +4,7 @@
 //! Percentiles that the sample can't support are shown as dashes.
 
 mod comparison;
+mod histograms;
 mod history;
 mod memory;
 mod objectives;
@@ -44,6 +45,8 @@ pub struct TerminalOptions {
     pub colour: bool,
     /// The server's own delay, beyond which the overhead is shown; `None` if it is not known.
     pub overhead_over: Option<Duration>,
+    /// Whether response times and outcomes are shown as histograms, too.
+    pub histogram: bool,
 }
 
 impl Default for TerminalOptions {
@@ -53,6 +56,7 @@ impl Default for TerminalOptions {
             height: None,
             colour: false,
             overhead_over: None,
+            histogram: false,
         }
     }
 }
@@ -89,6 +93,7 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
     objectives::write_objectives(&mut out, run, options);
     write_counts(&mut out, run, options);
     times::write_times(&mut out, run, options);
+    histograms::write_histograms(&mut out, run, options);
     write_section(&mut out, &steps::table(run), steps::note(run), options);
     protocol_measures::write_measures(&mut out, run, options);
     memory::write_memory(&mut out, run, options);

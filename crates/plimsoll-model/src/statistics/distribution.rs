@@ -55,6 +55,51 @@ pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
     buckets
 }
 
+/// The largest ratio of the largest value to the smallest at which [`spread_buckets`] have one width.
+const MAX_LINEAR_RATIO: u64 = 10;
+
+/// Returns at most `most` buckets, the first and the last of which are not empty. If the largest value is more than ten
+/// times the smallest, the bounds grow as 1, 2, 5, 10, or as 1, 10, 100 where those are too many; otherwise the buckets
+/// have one width, as those of [`buckets`].
+pub fn spread_buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
+    let is_narrow = histogram.max() <= histogram.min().max(1).saturating_mul(MAX_LINEAR_RATIO);
+    let growing = [&[1, 2, 5][..], &[1]]
+        .into_iter()
+        .filter(|_| !is_narrow && !histogram.is_empty())
+        .find_map(|digits| growing_buckets(histogram, most, digits));
+    let mut buckets = growing.unwrap_or_else(|| buckets(histogram, most));
+    let end = buckets.iter().rposition(|bucket| bucket.count > 0);
+    buckets.truncate(end.map_or(0, |end| end + 1));
+    let empty = buckets.iter().take_while(|bucket| bucket.count == 0);
+    let begin = empty.count();
+    buckets.split_off(begin)
+}
+
+/// Returns buckets whose bounds are `digits` times powers of ten; `None` if there are more than `most`.
+fn growing_buckets(histogram: &Histogram<u64>, most: u64, digits: &[u64]) -> Option<Vec<Bucket>> {
+    let powers = (0..19_u32).map(|power| 10_u64.pow(power));
+    let bounds: Vec<u64> = powers
+        .flat_map(|power| digits.iter().map(move |digit| digit * power))
+        .collect();
+    let index_of = |value: u64| bounds.partition_point(|bound| *bound < value);
+    let (first, last) = (index_of(histogram.min()), index_of(histogram.max()));
+    if last >= bounds.len() || (last - first) as u64 >= most {
+        return None;
+    }
+    let mut buckets: Vec<Bucket> = (first..=last)
+        .map(|i| Bucket {
+            from: if i == 0 { 0 } else { bounds[i - 1] },
+            to: bounds[i],
+            count: 0,
+        })
+        .collect();
+    for value in histogram.iter_recorded() {
+        let at = index_of(value.value_iterated_to()).clamp(first, last) - first;
+        buckets[at].count += value.count_at_value();
+    }
+    Some(buckets)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +132,42 @@ mod tests {
             assert_eq!(sum, values.len() as u64, "{buckets:?}");
             assert!(buckets.windows(2).all(|two| two[0].to == two[1].from));
         }
+    }
+
+    #[test]
+    fn wide_samples_have_growing_buckets() {
+        let shape = |values: &[u64], most| {
+            let buckets = spread_buckets(&of(values.iter().copied()), most);
+            let shape: Vec<(u64, u64, u64)> =
+                buckets.iter().map(|b| (b.from, b.to, b.count)).collect();
+            shape
+        };
+        assert_eq!(
+            shape(&[400, 900, 901, 1_500, 9_000], 12),
+            [
+                (200, 500, 1),
+                (500, 1_000, 2),
+                (1_000, 2_000, 1),
+                (2_000, 5_000, 0),
+                (5_000, 10_000, 1)
+            ]
+        );
+        assert_eq!(
+            shape(&[3, 900, 70_000], 5),
+            [
+                (1, 10, 1),
+                (10, 100, 0),
+                (100, 1_000, 1),
+                (1_000, 10_000, 0),
+                (10_000, 100_000, 1)
+            ]
+        );
+        // One width where values are close together, and where even powers of ten are too many.
+        assert_eq!(shape(&[510, 700], 2), [(500, 600, 1), (600, 700, 1)]);
+        let sparse = spread_buckets(&of([1, 3_600_000_000_000]), 5);
+        assert!(sparse.len() <= 5, "{sparse:?}");
+        assert_eq!(sparse.iter().map(|b| b.count).sum::<u64>(), 2);
+        assert!(spread_buckets(&of([]), 12).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use plimsoll_model::runs::run::Run;
 
+use super::histograms::bar;
 use super::{TerminalOptions, write_facts, write_times_table};
 use crate::quantity::{count, time};
 use crate::sections::protocol_measures::{
@@ -27,7 +28,7 @@ pub(super) fn write_measures(out: &mut String, run: &Run, options: &TerminalOpti
 /// Writes the distribution of the queries' times: percentiles and bars.
 fn write_distribution(out: &mut String, run: &Run, options: &TerminalOptions) {
     const MAX_BUCKETS: u64 = 12;
-    const MAX_BAR_LENGTH: u64 = 40;
+    const MAX_BAR_COLUMNS: u64 = 40;
     let record = run.measured_record();
     let Some(h) = record.response.histogram().filter(|h| !h.is_empty()) else {
         return;
@@ -38,14 +39,12 @@ fn write_distribution(out: &mut String, run: &Run, options: &TerminalOptions) {
     }
     let show = |ns: u64| time(ns as f64 / 1e3);
     let buckets = buckets(h, MAX_BUCKETS);
-    let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
+    let most = buckets.iter().map(|b| b.count).max().unwrap_or(0);
     let rows = buckets.iter().map(|b| {
-        // A small count is never shown as zero.
-        let length = (b.count * MAX_BAR_LENGTH).div_ceil(most) as usize;
         [
             format!("{} to {}", show(b.from), show(b.to)),
             count(b.count),
-            "█".repeat(length),
+            bar(b.count, most, MAX_BAR_COLUMNS),
         ]
     });
     *out += &TextTable::new([""; 3], &[2], rows).render_unwrapped(options.width);

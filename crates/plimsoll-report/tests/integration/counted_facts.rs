@@ -86,3 +86,41 @@ fn connections_of_warmup_are_told_apart() {
         assert!(text.contains(expected), "{expected}: {text}");
     }
 }
+
+#[test]
+fn histograms_account_for_every_call() {
+    let (_dir, run) = made::run("histograms");
+    assert!(!shown(&run).contains('█'));
+    for width in [60, 100] {
+        let options = TerminalOptions {
+            width,
+            histogram: true,
+            ..TerminalOptions::default()
+        };
+        let text = render(&run, &options);
+        let rows = |heading: &str| -> Vec<Vec<String>> {
+            let lines = text.lines().skip_while(|line| !line.starts_with(heading));
+            let lines = lines.skip(1).take_while(|line| !line.is_empty());
+            let cells = |line: &str| -> Vec<String> {
+                let cells = line.split("  ").map(str::trim);
+                let cells = cells.filter(|cell| !cell.is_empty());
+                cells.map(str::to_owned).collect()
+            };
+            lines.map(cells).collect()
+        };
+        let times = rows("response time ");
+        assert!((5..=12).contains(&times.len()), "{text}");
+        assert_eq!(times.last().unwrap()[0], "6.50 ms to 7.00 ms", "{text}");
+        let calls = |row: &Vec<String>| row[1].replace(',', "").parse::<u64>().unwrap();
+        assert_eq!(times.iter().map(calls).sum::<u64>(), 1_497, "{text}");
+        let outcomes = rows("outcome ");
+        assert_eq!(outcomes.len(), 2, "{text}");
+        assert_eq!(outcomes[0][..3], ["ok", "1,497", "99.8 %"], "{text}");
+        assert_eq!(outcomes[1][..3], ["RESET", "3", "0.2 %"], "{text}");
+        let columns = |cell: &String| cell.chars().count();
+        assert_eq!(columns(&outcomes[0][3]), (width - 48).min(40), "{text}");
+        assert_eq!(outcomes[1][3], "█", "{text}");
+        let widest = text.lines().filter(|line| line.contains('█'));
+        assert!(widest.map(|line| line.chars().count()).max() <= Some(width));
+    }
+}

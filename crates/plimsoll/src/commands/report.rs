@@ -34,6 +34,8 @@ use crate::telemetry::spans::SPANS_FLAG;
 Example: a run, and what the link and the tool add to the 5 ms that the server takes
   plimsoll report runs/steady
   plimsoll report runs/steady --overhead-over 5ms
+Example: the newest run, with its response times as bars
+  plimsoll report LATEST --histogram
 Example: a page to show around, of one run or of several laid over each other
   plimsoll report runs/steady --html steady.html
 Example: the calls of a run, one JSON object a line (the run was made with --requests)
@@ -50,6 +52,10 @@ pub(crate) struct ReportArguments {
     /// The server's own delay: show the time that exceeds it.
     #[arg(long, value_name = "TIME")]
     overhead_over: Option<Period>,
+
+    /// Show response times and outcomes as histograms, too.
+    #[arg(long)]
+    histogram: bool,
 
     #[arg(long, num_args = 2, value_names = ["FORMAT", "FILE"])]
     #[arg(help = format!("Write a run (\"-\": to stdout) as {}", list_formats()))]
@@ -100,6 +106,7 @@ pub(crate) fn execute(
         .collect();
     let contents = ReportContents::from_dirs(&asked)?;
     let overhead_over = server_delay(arguments, &contents, origins)?;
+    let histogram = shows_histogram(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     let spans = &arguments.documents.spans;
     // Post spans, but report a failure of the collector only after all other outputs have been written.
@@ -125,7 +132,12 @@ pub(crate) fn execute(
     }
     // Without any other output, show the tables.
     if !written {
-        print_report(&contents, overhead_over)?;
+        let options = terminal::TerminalOptions {
+            overhead_over,
+            histogram,
+            ..presentation::terminal_options()
+        };
+        print_report(&contents, &options)?;
     }
     posted.map(|()| Exit::Done)
 }
@@ -163,6 +175,38 @@ fn server_delay(
     }
 }
 
+/// Returns whether the tables have histograms (`--histogram`).
+///
+/// # Errors
+/// When no tables of runs are printed.
+fn shows_histogram(
+    arguments: &ReportArguments,
+    contents: &ReportContents,
+    origins: &FlagOrigins,
+) -> Result<bool, Failure> {
+    let documents = &arguments.documents;
+    let is_only_written = documents.writes_any_file()
+        || documents.json
+        || documents.spans.collector_url().is_some()
+        || arguments.prometheus.is_some()
+        || !arguments.export.is_empty();
+    let refused = match contents.require_runs("--histogram") {
+        Err(failure) => Some(failure),
+        Ok(_) if is_only_written => Some(Failure::usage(
+            "--histogram: only the tables have histograms, and another output takes their place",
+            "leave the other output out; --html FILE has the whole distribution",
+        )),
+        Ok(_) => None,
+    };
+    // If the value came from an environment variable, it may be meant for another command: ignore it.
+    let is_typed = origins.precedence("histogram") == Some(Precedence::CommandLine);
+    match refused {
+        Some(failure) if arguments.histogram && is_typed => Err(failure),
+        Some(_) => Ok(false),
+        None => Ok(arguments.histogram),
+    }
+}
+
 /// Exports a run in the requested format, if any.
 ///
 /// # Errors
@@ -174,13 +218,12 @@ pub(crate) fn export_if_requested(run: &Run, asked: Option<ExportTarget>) -> Res
 }
 
 /// Prints the same tables as the command that made the run.
-fn print_report(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<(), Failure> {
-    let options = terminal::TerminalOptions {
-        overhead_over,
-        ..presentation::terminal_options()
-    };
-    let (text, answer) = render(contents, &options);
-    let end = closing::closing_lines(&text, answer, &options);
+fn print_report(
+    contents: &ReportContents,
+    options: &terminal::TerminalOptions,
+) -> Result<(), Failure> {
+    let (text, answer) = render(contents, options);
+    let end = closing::closing_lines(&text, answer, options);
     console::print_result(text + &end)
 }
 

@@ -140,6 +140,31 @@ fn overhead_is_in_every_document_with_times() {
     }
 }
 
+/// Tables of runs have histograms on request. Other outputs have none, so the flag is rejected beside them.
+#[test]
+fn histograms_are_for_tables_only() {
+    let place = Place::new();
+    let calls = "{\"ok\":true,\"latency_ms\":7}\n".repeat(40);
+    fs::write(place.path("calls.txt"), format!("#TEST=01_steady\n{calls}")).expect("a file");
+    place.expect(0, &["import", "calls.txt", "--out", "run"]);
+    let shown = text(&place.run(&["report", "run", "--histogram"]).stdout);
+    let is_row = |line: &&str| line.starts_with("ok ") && line.ends_with('█');
+    let row = shown.lines().find(is_row).expect(&shown);
+    assert!(row.contains("40  100 %"), "{shown}");
+    let plain = text(&place.run(&["report", "run"]).stdout);
+    assert!(!plain.contains('█'), "{plain}");
+    for flags in [
+        &["--json"][..],
+        &["--markdown", "-"],
+        &["--export", "hdr", "-"],
+    ] {
+        let refused = place.run(&[&["report", "run", "--histogram"], flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        let why = "--histogram: only the tables have histograms";
+        assert!(stderr_of(&refused).contains(why), "{flags:?}");
+    }
+}
+
 /// For runs, a search and a ladder, a command prints what `report` prints for the same directories.
 #[test]
 fn all_commands_print_same_json_shape() {
