@@ -64,6 +64,9 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         match flag.trim_start_matches('-') {
             "type=json" => ours.push("--json".into()),
             "type=text" => {}
+            kind if *name == "report" && kind.starts_with("type=hist") => {
+                ours.push("--histogram".into());
+            }
             file if !flag.starts_with('-') => match find_run_in(file) {
                 Some(run) => ours[1] = run.into(),
                 None => {
@@ -146,6 +149,9 @@ mod tests {
         std::fs::write(&file, format!("GET /\nrun: {run}\n")).expect("written");
         let shown = translate(&line).expect("words");
         assert_eq!(shown, Some(words(&format!("report {run} --json"))));
+        let line = words(&format!("vegeta report -type hist[0,1ms] {file}"));
+        let shown = translate(&line).expect("words");
+        assert_eq!(shown, Some(words(&format!("report {run} --histogram"))));
         for other in ["vegeta attack -rate=5", "report LATEST", "vegeta"] {
             assert_eq!(
                 translate(&words(other)).expect("no report"),

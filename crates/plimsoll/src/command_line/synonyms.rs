@@ -421,11 +421,12 @@ const SYNONYMS: &[FlagSynonym] = &[
     ),
     (&["curves", "groups"], &["--group {GROUP}"]),
     (&["tlsv1.3", "tls1.3", "tls1_3"], &["--tls-version 1.3"]),
+    (&["tls1.2", "tls1_2"], &["--tls-version 1.2"]),
+    // Switches of curl are minimums, and this is all that Plimsoll has.
     (
-        &["tls-max", "min-tls", "tls-min-version"],
-        &["--tls-version {VERSION}"],
+        &["tlsv1.2", "tlsv1.1", "tlsv1.0", "tlsv1"],
+        &["--tls-version 1.3 --tls-version 1.2"],
     ),
-    (&["tlsv1.2", "tls1.2", "tls1_2"], &["--tls-version 1.2"]),
     (&["pinnedpubkey", "fingerprint"], &["--pin {FINGERPRINT}"]),
     (
         &[
@@ -553,7 +554,7 @@ const FLAGS_WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
             "L",
             "l",
         ],
-        "leave it out, since each report has the percentiles",
+        "leave it out: each report has the percentiles, and `plimsoll report LATEST --histogram` bars",
     ),
 ];
 

@@ -70,6 +70,37 @@ pub(super) const SYNONYMS_BY_VALUE: &[FlagSynonym] = &[
         &["max-redirects", "max-redirs"],
         &["--expect 2xx,3xx{0}", "--redirects={N}"],
     ),
+    // Bounds of TLS versions, of which all that lie within them are offered.
+    (
+        &[
+            "min-tls",
+            "tls-min",
+            "tls-min-version",
+            "min-tls-version",
+            "tls-minimum-version",
+        ],
+        &[
+            "--tls-version 1.3{1.3}",
+            "--tls-version 1.3 --tls-version 1.2{1.2}",
+            "--tls-version 1.3 --tls-version 1.2{1.1}",
+            "--tls-version 1.3 --tls-version 1.2{1.0}",
+        ],
+    ),
+    (
+        &[
+            "tls-max",
+            "max-tls",
+            "tls-max-version",
+            "max-tls-version",
+            "tls-maximum-version",
+        ],
+        &[
+            "--tls-version 1.2{1.2}",
+            "--tls-version 1.3 --tls-version 1.2{1.3}",
+        ],
+    ),
+    // A histogram among the types of a report.
+    (&["type"], &["--histogram{hist}"]),
     // Messages of sockets, which have no method.
     (&["m", "text", "send", "msg", "message"], &["-d {MESSAGE}"]),
     // Files of rows vary a request, and other files are its body.
@@ -206,7 +237,7 @@ pub(super) const FLAGS_LEFT_OUT: &[(&[&str], bool, &str)] = &[
     (
         &["type", "buckets", "histogram-buckets"],
         true,
-        "a report has percentiles in place of buckets; --export hdr FILE writes the whole distribution",
+        "a report has percentiles, and `plimsoll report RUN --histogram` chooses the bounds of its bars itself",
     ),
     (
         &[

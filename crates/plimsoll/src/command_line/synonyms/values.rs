@@ -20,6 +20,32 @@ const FORMAT_NAMES: [&str; 5] = ["json", "csv", "html", "text", "/dev/null"];
 /// Members of a request's JSON body that other tools have flags for.
 const BODY_MEMBERS: [&str; 4] = ["temperature", "top_p", "top_k", "frequency_penalty"];
 
+/// Placeholders that are replaced by nothing: the value only decides whether the counterpart fits.
+const CONDITIONS: [&str; 8] = ["json", "csv", "0", "hist", "1.0", "1.1", "1.2", "1.3"];
+
+/// Returns whether a value meets the condition that a placeholder of [`CONDITIONS`] stands for.
+fn meets_condition(condition: &str, value: &str) -> bool {
+    match condition {
+        "hist" => value.starts_with("hist"),
+        version if version.starts_with("1.") => tls_version(value) == Some(version),
+        text => value == text,
+    }
+}
+
+/// Returns the version of TLS in a value such as `1.2`, `TLSv1.2`, `tls1_2` or `VersionTLS12`.
+fn tls_version(value: &str) -> Option<&'static str> {
+    let is_version = value.starts_with("1.") || value.to_ascii_lowercase().contains("tls");
+    let digits: String = value.chars().filter(char::is_ascii_digit).collect();
+    match digits.as_str() {
+        _ if !is_version => None,
+        "1" | "10" => Some("1.0"),
+        "11" => Some("1.1"),
+        "12" => Some("1.2"),
+        "13" => Some("1.3"),
+        _ => None,
+    }
+}
+
 /// Returns the value of a flag in a command line: attached to the flag (`-n5`, `--n=5`), or in the next word.
 pub(super) fn flag_value<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     let at = words.iter().position(|word| word.starts_with(flag))?;
@@ -77,8 +103,8 @@ pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
         "ROWS" => [".csv", ".tsv", ".ndjson"]
             .iter()
             .any(|end| value.ends_with(end)),
-        "json" | "csv" | "0" => value == placeholder,
         "NAME: VALUE" => value.contains(':'),
+        condition if CONDITIONS.contains(&condition) => meets_condition(condition, value),
         name if BODY_MEMBERS.contains(&name) => is_number,
         _ => objective(placeholder, value).is_none_or(|limit| limit.is_some()),
     }
@@ -103,7 +129,7 @@ fn example(placeholder: &str) -> &str {
     match placeholder {
         "LIMIT" | "FAILURE" => "p99 < 10ms",
         "ERRORS" => "errors < 0.1%",
-        "json" | "csv" | "0" => "",
+        condition if CONDITIONS.contains(&condition) => "",
         "JSON" => "results.json",
         "HTML" => "report.html",
         "CSV" => "results",
@@ -123,7 +149,7 @@ pub(super) fn fill_placeholder(text: &str, value: Option<&str>) -> String {
     let member = member.map(|value| format!("{{\"{placeholder}\": {value}}}"));
     let value = limit.as_deref().or(member.as_deref()).or(value);
     let value = match (placeholder, value) {
-        ("json" | "csv" | "0", _) => return text[..begin].to_owned(),
+        (condition, _) if CONDITIONS.contains(&condition) => return text[..begin].to_owned(),
         ("CSV", Some(file)) => file.trim_end_matches(".csv"),
         (_, value) => value.unwrap_or(example(placeholder)),
     };
@@ -174,6 +200,12 @@ mod tests {
             ("-H '{NAME: VALUE}'", "a: b", "hello"),
             ("--objective {LIMIT}", "p(95)<80", "p95"),
             ("--html {HTML}", "page.html", "csv"),
+            ("--json{json}", "json", "csv"),
+            ("--histogram{hist}", "hist[0,1ms]", "text"),
+            ("--tls-version 1.2{1.2}", "1.2", "1.3"),
+            ("--tls-version 1.2{1.2}", "TLSv1.2", "12"),
+            ("--tls-version 1.3{1.3}", "VersionTLS13", "TLS12"),
+            ("--tls-version 1.3{1.0}", "TLSv1", "1.1"),
         ] {
             assert!(value_fits(ours, Some(fitting)), "{ours}: {fitting}");
             assert!(!value_fits(ours, Some(other)), "{ours}: {other}");
