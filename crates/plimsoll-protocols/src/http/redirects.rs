@@ -17,11 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
 use plimsoll_engine::{ConnectFailure, EngineError};
-use plimsoll_model::Plan;
-use plimsoll_model::formats::redaction::{is_secret_field_name, mask_urls};
+use plimsoll_model::formats::redaction::{is_secret_field_name, is_secret_field_value, mask_urls};
 use plimsoll_model::plan::{RequestFields, TlsPlan};
 use plimsoll_model::rows::template::VaryingMetadata;
-use plimsoll_model::spec::{CallSpec, Spec, call_path, parse_target, split_scheme};
+use plimsoll_model::spec::{CallSpec, MetadataSpec, Spec, call_path, parse_target, split_scheme};
+use plimsoll_model::{Outcome, Plan};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::call::{HttpCall, HttpVersion};
@@ -104,8 +104,8 @@ fn apply_redirect(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, 
     let mut section: HttpSpec = spec.call.get().unwrap_or_default();
     section.path = None;
     if !is_same {
-        section.headers.retain(|name, _| {
-            let is_kept = !is_secret_field_name(name);
+        section.headers.retain(|name, value| {
+            let is_kept = !may_hold_credential(name, value);
             if !is_kept {
                 dropped.push(name.clone());
             }
@@ -122,6 +122,16 @@ fn apply_redirect(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, 
     spec.call = CallSpec::from_section(&section).map_err(|problem| problem.to_string())?;
     spec.target = Some(to.to_owned());
     Ok(dropped)
+}
+
+/// Returns whether a header field may hold a credential: by its name, by its value, or because the plan does not contain
+/// the value.
+fn may_hold_credential(name: &str, value: &MetadataSpec) -> bool {
+    is_secret_field_name(name)
+        || value.values().iter().any(|value| match value {
+            MetadataSpec::Text(text) => is_secret_field_value(text),
+            _ => true,
+        })
 }
 
 /// Resolves a `Location` against the target and the path that were requested (RFC 3986 §5.2).
@@ -410,26 +420,29 @@ mod tests {
     fn spec() -> Spec {
         register_protocols();
         let text = "target = \"https://a.test/x\"\n[tls]\ncert = \"c\"\nkey = \"k\"\n[load]\nclients = 1\ncalls = 1\n\
-                    [call.http]\nhost = \"b\"\nheaders = { Authorization = \"s\", x-api-key = \"s\", x-a = \"b\" }\n";
+                    [call.http]\nhost = \"b\"\nheaders = { Authorization = \"s\", x-api-key = \"s\", x-a = \"b\", \
+                    x-tenant = { env = \"TENANT\" }, x-user = [\"c\", { file = \"user.txt\" }] }\n";
         plimsoll_model::spec::read(text).expect("a plan")
     }
 
     #[test]
     fn credentials_stay_with_their_origin() {
-        for (to, is_same) in [
-            ("https://A.test:443/y", true),
-            ("https://a.test:444/y", false),
-            ("https://b.test/y", false),
+        for (from, to, is_same) in [
+            ("https://a.test/x", "https://A.test:443/y", true),
+            ("https://a.test/x", "https://a.test:444/y", false),
+            ("https://a.test/x", "https://b.test/y", false),
+            ("http://a.test/x", "https://a.test/x", false),
+            ("http://a.test:443/x", "https://a.test:443/x", false),
         ] {
             let mut spec = spec();
-            let dropped = apply_redirect(&mut spec, "https://a.test/x", to).expect("followed");
+            let dropped = apply_redirect(&mut spec, from, to).expect("followed");
             let section: HttpSpec = spec.call.get().expect("a call");
             assert_eq!(spec.target.as_deref(), Some(to));
             assert_eq!(dropped.is_empty(), is_same, "{to}: {dropped:?}");
             assert_eq!(section.host.is_some(), is_same, "{to}");
             assert_eq!(spec.tls.is_some_and(|tls| tls.cert.is_some()), is_same);
             let names: Vec<&String> = section.headers.keys().collect();
-            assert_eq!(names.len(), if is_same { 3 } else { 1 }, "{names:?}");
+            assert_eq!(names.len(), if is_same { 5 } else { 1 }, "{names:?}");
         }
     }
 

@@ -4,6 +4,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::formats::redaction::mask_urls;
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::CommandEntry;
+use plimsoll_report::quantity::plural;
 
 use crate::failure::Failure;
 use crate::load::planning;
@@ -45,10 +46,9 @@ pub(super) fn follow_redirects(
     Ok(plan)
 }
 
+/// Says where the load goes, and that requests were made before it: one for each redirect, and one that was answered
+/// with none.
 fn announce_redirects(followed: u32, plan: &Plan, dropped: &[String]) {
-    if followed == 0 {
-        return;
-    }
     let without = if dropped.is_empty() {
         String::new()
     } else {
@@ -57,8 +57,15 @@ fn announce_redirects(followed: u32, plan: &Plan, dropped: &[String]) {
             dropped.join(", ")
         )
     };
+    let destination = if followed == 0 {
+        String::new()
+    } else {
+        let url = mask_urls(&plan.target.url);
+        format!("; the load goes to {url}{without}")
+    };
+    let requests = plural(u64::from(followed) + 1, "request");
+    let are = if followed == 0 { "is" } else { "are" };
     console::print_confirmation(format_args!(
-        "redirects followed: {followed}; the load goes to {}{without}",
-        mask_urls(&plan.target.url)
+        "redirects followed: {followed}{destination}; {requests} before the load {are} in no figure"
     ));
 }

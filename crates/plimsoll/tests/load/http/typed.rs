@@ -8,7 +8,7 @@ use std::thread;
 
 use super::run_http;
 use super::wire::{Recorder, always};
-use crate::support::{Place, stderr_of};
+use crate::support::{Place, only_run, stderr_of, text};
 
 /// The encoding of `me:hush`.
 const ENCODED: &str = "bWU6aHVzaA==";
@@ -150,6 +150,21 @@ fn load_goes_where_redirect_leads() {
 }
 
 #[test]
+fn request_before_load_is_announced() {
+    let place = Place::new();
+    let (url, heads) = redirecting("");
+    let line = ["http", &format!("{url}/new"), "-L", "--json"];
+    let said = place.run(&[&line, &LOAD[..]].concat());
+    let notices = stderr_of(&said);
+    assert_eq!(said.status.code(), Some(0), "{notices}");
+    let expected = "redirects followed: 0; 1 request before the load is in no figure";
+    assert!(notices.contains(expected), "{notices}");
+    assert_eq!(heads.lock().unwrap().len(), 4);
+    let document = serde_json::from_str(&text(&said.stdout)).expect("a document");
+    assert_eq!(only_run(&document)["total"]["due"], 3);
+}
+
+#[test]
 fn another_origin_is_sent_no_credentials() {
     let place = Place::new();
     let (other, seen) = redirecting("");
@@ -177,6 +192,8 @@ fn another_origin_is_sent_no_credentials() {
         "redirects followed: 1; the load goes to {other}/new, without authorization, cookie"
     );
     assert!(text.contains(&line), "{text}");
+    let requests = "; 2 requests before the load are in no figure";
+    assert!(text.contains(requests), "{text}");
     let heads = seen.lock().unwrap();
     assert_eq!(heads.len(), 4);
     for head in heads.iter() {
