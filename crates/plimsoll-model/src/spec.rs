@@ -286,7 +286,7 @@ pub struct LoadSpec {
     /// A client's pause between its calls: "10ms".
     ///
     /// Default none.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub think: Option<Period>,
     /// Connections kept open [default: 1; over HTTP/1.1 and WebSockets one for each of the clients].
     #[arg(short = 'c', long, value_name = "N")]
@@ -323,10 +323,10 @@ pub struct LoadSpec {
     /// arrived for 10 s, the waiting calls fail.
     ///
     /// The section of the call may contain this key instead.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = OptionalPeriod::parse_seconds)]
     pub deadline: Option<OptionalPeriod>,
     /// Time for TCP, TLS and the first frames together [default: 10s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub connect_timeout: Option<Period>,
     /// New connections per second while connecting [default: as fast as they are established].
     #[arg(long, value_name = "RATE", value_parser = units::parse_per_second::<Rate>)]
@@ -334,7 +334,7 @@ pub struct LoadSpec {
     /// Replace a connection when it has been open for this long: "30s".
     ///
     /// Default: it is kept.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub connection_lifetime: Option<Period>,
     /// Replace a connection after this many calls.
     ///
@@ -355,7 +355,7 @@ pub struct LoadSpec {
     #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
     /// How long a name's addresses are used before it is looked up again [default: 30s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub resolve_interval: Option<Period>,
     /// Calls that the server did not process count as failed. Otherwise they are sent once more, on another connection:
     /// over HTTP/2 after GOAWAY and REFUSED_STREAM, over HTTP/1.1 if an idle connection was closed just when a request
@@ -372,12 +372,12 @@ pub struct LoadSpec {
     /// How long calls in flight may take at the end [default: the deadline, at most 10s].
     ///
     /// With clients and a fixed number of calls, the load ends when all calls are answered.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub drain: Option<Period>,
     /// Stop as soon as an objective can no longer be met, but not before this time: "5s".
     ///
     /// Default: never.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub abort_after: Option<Period>,
     /// Processes that share the load [default: as many as the limit of descriptors requires].
     #[arg(long, value_name = "N", help_heading = "Run")]

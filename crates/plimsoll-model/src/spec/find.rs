@@ -4,7 +4,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Spec};
-use crate::formats::units::{Period, Rate};
+use crate::formats::units::{self, Period, Rate};
 use crate::plan::{Metric, Plan, Statistic};
 use crate::search::{SearchGoal, SearchVariable};
 use crate::statistics::quantile::{first_satisfying, is_supported};
@@ -18,10 +18,10 @@ pub struct FindSpec {
     #[arg(long, value_name = "SHARE")]
     pub precision: Option<String>,
     /// No lower rate is tried [default: 1/s].
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_per_second::<Rate>)]
     pub least: Option<Rate>,
     /// No higher rate is tried [default: 10000000/s].
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_per_second::<Rate>)]
     pub most: Option<Rate>,
     /// Search the greatest number of users in a closed loop instead of a rate: 1..500.
     ///
@@ -32,7 +32,7 @@ pub struct FindSpec {
     #[arg(skip)]
     pub probe: Option<Period>,
     /// The length of a trial that narrows the bounds [default: 5s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub trial: Option<Period>,
     /// The most trials of this length at one rate [default: 3].
     #[arg(long, value_name = "N")]
@@ -41,11 +41,12 @@ pub struct FindSpec {
     #[arg(
         help = "The length of the trial that confirms the result [default: three times --trial]",
         long,
-        value_name = "TIME"
+        value_name = "TIME",
+        value_parser = units::parse_seconds
     )]
     pub confirm: Option<Period>,
     /// The search ends within this time [default: 5m].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub budget: Option<Period>,
     /// Also try other rates, for the curve of latency against rate. Default true.
     #[arg(skip)]

@@ -14,7 +14,7 @@ use super::file_calls::{file_section_name, generated_file_size};
 use super::problem::{find_by_name, reword_list_error};
 use super::target::{has_tls_scheme, schemes_for_url, section_for_url, split_scheme};
 use super::{Problem, Spec, suggest};
-use crate::formats::units::Period;
+use crate::formats::units::{self, Period};
 use crate::metrics::gate::Gate;
 
 pub use route::{CustomProxy, RungRoute, UpstreamTls, register_proxies};
@@ -26,7 +26,7 @@ pub use rung::{RungNetwork, RungSecurity, TlsLibrary};
 #[command(next_help_heading = "Rounds", next_display_order = 100)]
 pub struct LadderSpec {
     /// How long a slice is measured [default: 2s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub slice: Option<Period>,
     /// How often each variant is measured [default: as often as it takes to see differences].
     // Help lists this flag before --slice.
@@ -63,7 +63,8 @@ pub struct LadderSpec {
     #[arg(
         help = "The longest time for --resolution and --fail-if [default: 2m]",
         long,
-        value_name = "TIME"
+        value_name = "TIME",
+        value_parser = units::parse_seconds
     )]
     pub budget: Option<Period>,
     /// Exit with 99 when a variant exceeds the first one by more than one of these, beyond doubt: each is a metric and

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::formats::units::{Period, typed_with_unit};
+use crate::formats::units::{self, Period, typed_with_unit};
 
 /// A duration that can be switched off with `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,17 @@ impl OptionalPeriod {
     /// Returns whether the limit is zero, which leaves no time.
     pub fn is_zero(self) -> bool {
         matches!(self, OptionalPeriod::After(period) if period.0.is_zero())
+    }
+
+    /// Parses a limit of a flag. A number without a unit means seconds.
+    ///
+    /// # Errors
+    /// When `text` is neither a duration nor `none`.
+    pub fn parse_seconds(text: &str) -> Result<OptionalPeriod, String> {
+        match text.trim() {
+            "none" => Ok(OptionalPeriod::None),
+            text => units::parse_seconds(text).map(OptionalPeriod::After),
+        }
     }
 
     /// Returns the limit; `None`: it is off.
@@ -60,3 +71,21 @@ typed_with_unit!(
     OptionalPeriod,
     "a duration with its unit, such as \"500ms\", or \"none\""
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_numbers_of_flags_are_seconds() {
+        let seconds = |n| Ok(OptionalPeriod::After(Period(Duration::from_secs(n))));
+        assert_eq!(OptionalPeriod::parse_seconds("5"), seconds(5));
+        assert_eq!(OptionalPeriod::parse_seconds("5s"), seconds(5));
+        assert_eq!(
+            OptionalPeriod::parse_seconds(" none "),
+            Ok(OptionalPeriod::None)
+        );
+        assert!("5".parse::<OptionalPeriod>().is_err());
+        assert!(OptionalPeriod::parse_seconds("never").is_err());
+    }
+}

@@ -103,7 +103,7 @@ pub struct BoltOptions {
     pub version: Option<String>,
 
     /// The call's timeout, as sent to the server, or "none" [default: the deadline].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = OptionalPeriod::parse_seconds)]
     pub timeout: Option<OptionalPeriod>,
 
     /// Expect no answer: a call ends once it is sent.
@@ -115,7 +115,7 @@ pub struct BoltOptions {
     pub in_flight: Option<u32>,
 
     /// Idle time after which a heartbeat is sent, or "none" [default: 15s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = OptionalPeriod::parse_seconds)]
     pub heartbeat: Option<OptionalPeriod>,
 
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: 16MiB].

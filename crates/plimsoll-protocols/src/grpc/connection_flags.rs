@@ -1,7 +1,7 @@
 //! The flags of commands that query a server, over the same kind of connection that a load would use.
 
 use clap::Args;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_model::spec::{self, TlsSpec, apply_flags, is_bare_unix_socket, set_target_addresses};
 use serde::Serialize;
 
@@ -50,7 +50,7 @@ pub(super) struct ConnectionFlags {
     proxy: Option<String>,
 
     /// How long TCP, TLS and the server's greeting may take together.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10s")]
     connect_timeout: Period,
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 
 use super::connection_flags::ConnectionFlags;
 use super::echo_check::{CaseResult, ECHO_METHODS, EchoCheck, run};
@@ -96,7 +96,7 @@ pub(crate) struct EchoFlags {
     messages: usize,
 
     /// Deadline of each of the four calls.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10s")]
     deadline: Period,
 }
 

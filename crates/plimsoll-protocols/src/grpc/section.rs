@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
 use plimsoll_model::spec::{MetadataSpec, OptionalPeriod};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -133,7 +133,7 @@ pub struct GrpcSpec {
     pub cancel_after: Option<u32>,
 
     /// Streams: end the call after this time, as a success: for streams that do not end on their own.
-    #[arg(long, value_name = "TIME", help_heading = "Call")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Call")]
     pub stream_duration: Option<Period>,
 
     /// The :authority to send [default: host:port of the target].

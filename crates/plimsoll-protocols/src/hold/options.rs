@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
 use plimsoll_model::plan::{ArrivalModel, Call, LoadStage};
 use plimsoll_model::spec::{
     CallSection, LoadSpec, OptionalPeriod, OwnArrivals, Problems, ResolveContext, Spec, UrlSchemes,
@@ -36,7 +36,7 @@ const FINAL_CALLS_PER_S: u64 = 5_000;
 pub struct HoldOptions {
     /// Send a message, and wait for its echo, this often on every connection; "none": once on each, when the time is
     /// over [default: none].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = OptionalPeriod::parse_seconds)]
     pub keepalive: Option<OptionalPeriod>,
 
     /// The size of a keepalive message [default: 2B].
@@ -61,6 +61,7 @@ pub struct HoldFlags {
         id = "for",
         long,
         value_name = "TIME",
+        value_parser = parse_seconds,
         conflicts_with = "duration",
         help_heading = "Call"
     )]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args};
-use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
 use plimsoll_model::spec::{GoodputSpec, MetadataSpec, OptionalPeriod, Spec, WireFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -138,7 +138,8 @@ pub struct HttpSpec {
     #[arg(
         help = "End a stream of events after this time, as a success: for streams that have no end of their own",
         long,
-        value_name = "TIME"
+        value_name = "TIME",
+        value_parser = parse_seconds
     )]
     pub stream_duration: Option<Period>,
 

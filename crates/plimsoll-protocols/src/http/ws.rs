@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
 use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_flags_to_optional};
 
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
@@ -86,7 +86,7 @@ pub struct WsFlags {
     stream_until: Option<String>,
 
     /// End an answer after this time, as a success: for a series of messages that has no end.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     stream_duration: Option<Period>,
 
     /// A message that reports an error: its whole text, or contains:TEXT [default: none].

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_model::spec::{GoodputSpec, MetadataSpec};
 use serde::Serialize;
 
@@ -28,6 +28,7 @@ pub struct CredentialFlags {
     #[arg(
         long,
         value_name = "TIME",
+        value_parser = parse_seconds,
         requires = "header_from_command",
         help_heading = "Call"
     )]

@@ -67,7 +67,7 @@ pub struct PluginOptions {
     pub in_flight: Option<u32>,
 
     /// Idle time after which a heartbeat is sent, or "none" [default: 15s, if the protocol has heartbeats].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = OptionalPeriod::parse_seconds)]
     pub heartbeat: Option<OptionalPeriod>,
 
     /// Larger frames fail with MESSAGE_TOO_LARGE [default: 16MiB].

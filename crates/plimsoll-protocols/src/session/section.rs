@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use plimsoll_model::formats::redaction;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_model::plan::{GoodputBounds, RequestFields, Target};
 use plimsoll_model::rows::template::{
     self, MessageRenderer, RenderContext, Template, VariationSettings, VaryingMessages,
@@ -81,11 +81,11 @@ pub struct SessionSection {
     pub reconnects: Option<u32>,
 
     /// The longest pause before the first attempt; it doubles each time [default: 1s].
-    #[arg(long, value_name = "TIME", help_heading = "Session")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Session")]
     pub reconnect_pause: Option<Period>,
 
     /// The longest pause before any attempt [default: 30s].
-    #[arg(long, value_name = "TIME", help_heading = "Session")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Session")]
     pub reconnect_pause_most: Option<Period>,
 
     /// Offer to have the sockets' messages compressed (permessage-deflate); each costs CPU.

@@ -324,6 +324,66 @@ mod tests {
         check(&command(), "plimsoll");
     }
 
+    /// Flags whose values may as well be milliseconds or less, so that a bare number is refused.
+    const SHORT_TIMES: [&str; 12] = [
+        "spin",
+        "tick",
+        "resolution",
+        "overhead-over",
+        "path",
+        "pace",
+        "delay",
+        "token-delay",
+        "jitter",
+        "busy",
+        "busy-poll",
+        "processing",
+    ];
+
+    /// Appends the flags of `command` and its subcommands that take a time or a rate, each behind the words that name
+    /// its command.
+    fn add_quantity_flags(command: &Command, path: &[String], found: &mut Vec<Vec<String>>) {
+        for arg in command.get_arguments() {
+            let is_quantity = matches!(
+                arg.get_value_names(),
+                Some([name]) if ["TIME", "RATE"].contains(&name.as_str())
+            );
+            if let Some(long) = arg.get_long().filter(|_| is_quantity) {
+                found.push([path, &[format!("--{long}")]].concat());
+            }
+        }
+        for sub in command.get_subcommands() {
+            let path = [path, &[sub.get_name().to_owned()]].concat();
+            add_quantity_flags(sub, &path, found);
+        }
+    }
+
+    #[test]
+    fn bare_numbers_are_seconds_or_refused() {
+        plimsoll_protocols::registry::register_protocols();
+        let mut lines = Vec::new();
+        add_quantity_flags(&command(), &["plimsoll".to_owned()], &mut lines);
+        assert!(lines.len() > 120, "{}", lines.len());
+        for mut line in lines {
+            let flag = line[line.len() - 1].clone();
+            line.push("2".to_owned());
+            let words: Vec<OsString> = line.iter().map(OsString::from).collect();
+            let parsed = commands::command_for_words(&words).try_get_matches_from(&words);
+            // Errors of another kind, such as a missing URL, come after all values are parsed.
+            let refused = (parsed.err())
+                .filter(|error| error.kind() == clap::error::ErrorKind::ValueValidation);
+            let is_short = SHORT_TIMES.contains(&flag.trim_start_matches('-'));
+            match refused.map(|error| error.to_string()) {
+                None => assert!(!is_short, "{line:?} is read"),
+                Some(said) => {
+                    assert!(is_short, "{line:?}: {said}");
+                    let right = "`2` has no unit: write \"2s\" or \"2ms\"";
+                    assert!(said.contains(right), "{line:?}: {said}");
+                }
+            }
+        }
+    }
+
     /// Every command that makes a load can write its documents itself.
     #[test]
     fn load_commands_have_all_document_flags() {

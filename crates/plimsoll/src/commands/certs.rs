@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_stack::certificates::{
     CertificateOptions, KeyAlgorithm, LeafCertificate, Validity, make_certificates,
 };
@@ -49,7 +49,7 @@ pub(crate) struct CertsArguments {
     days: u32,
 
     /// Time for which the certificates are valid, in place of --days: "90s", "1h".
-    #[arg(long, value_name = "TIME", conflicts_with = "days")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, conflicts_with = "days")]
     valid_for: Option<Period>,
 
     /// Also write ca.crl with the lists of revoked certificates, one list per issuer.

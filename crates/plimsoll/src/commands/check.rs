@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Command, Subcommand};
 use plimsoll_engine::clock::Clock;
 use plimsoll_engine::transport::address::look_up;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_protocols::registry::{QueryCommand, SERVER_CHECKS};
 use plimsoll_stack::sessions::check_health;
 
@@ -69,7 +69,7 @@ struct ReadyArguments {
     url: ReadyCheck,
 
     /// Retry for this long.
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "0s")]
     within: Period,
 }
 

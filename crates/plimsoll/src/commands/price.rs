@@ -8,7 +8,7 @@ use plimsoll_model::comparisons::ladder::composition::{
 };
 use plimsoll_model::comparisons::ladder::{LadderMetric, LadderRecord, Rung};
 use plimsoll_model::formats::quantity::signed_time;
-use plimsoll_model::formats::units::Rate;
+use plimsoll_model::formats::units::{Rate, parse_per_second};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
@@ -37,7 +37,7 @@ pub(crate) struct PriceArguments {
     chain: Vec<String>,
 
     /// Calls per second, to predict how many cores client, server and proxies need.
-    #[arg(long, value_name = "RATE", requires = "chain")]
+    #[arg(long, value_name = "RATE", value_parser = parse_per_second::<Rate>, requires = "chain")]
     rate: Option<Rate>,
 
     #[command(flatten)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use plimsoll_engine::tls::files::{self, NamedFile};
 use plimsoll_model::formats::input;
-use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig, SidecarError};
@@ -89,11 +89,11 @@ struct GatewayArguments {
     listen: String,
 
     /// Time between two pings.
-    #[arg(long, value_name = "TIME", default_value = "15s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "15s")]
     ping_interval: Period,
 
     /// Close a client with 4408 if it sends nothing, not even pongs, for longer than this.
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "30s")]
     ping_timeout: Period,
 
     /// Maximum number of sessions; the gateway answers further ones with 503 and Retry-After.
@@ -121,7 +121,7 @@ struct GatewayArguments {
     service: ServiceFlags,
 
     /// After a stop request, close all sessions with 1012 within this time.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10s")]
     drain: Period,
 }
 
@@ -146,12 +146,12 @@ pub(super) struct ServiceFlags {
     reuse_port: bool,
 
     /// How long a client may take to send its request.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10s")]
     pub(super) request_timeout: Period,
 
     /// After a stop request, answer /ready and /health with 503 and continue to serve for this time, so that balancers
     /// notice before clients do.
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "0s")]
     pub(super) lame_duck: Period,
 
     /// A proxy whose X-Forwarded-For is trusted to name the client in the log; repeatable.
@@ -262,7 +262,7 @@ pub(super) struct BusFlags {
     sharded: bool,
 
     /// Delete a session and its log this long after its last run.
-    #[arg(long, value_name = "TIME", default_value = "10800s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10800s")]
     pub(super) session_ttl: Period,
 }
 

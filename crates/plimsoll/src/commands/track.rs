@@ -9,7 +9,7 @@ use plimsoll_model::comparisons::track::{
     DEFAULT_GATES, ERROR_PROBABILITY, TrackJudgement, TrackRecord, TrackedVersion,
 };
 use plimsoll_model::formats::redaction;
-use plimsoll_model::formats::units::{Period, Rate};
+use plimsoll_model::formats::units::{Period, Rate, parse_seconds};
 use plimsoll_model::metrics::gate::Gate;
 use plimsoll_model::runs::run::SCHEMA_VERSION;
 use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_for_url};
@@ -111,7 +111,7 @@ pub(crate) struct TrackArguments {
     first_parent: bool,
 
     /// How long a server may take until it listens [default: 1m].
-    #[arg(long, value_name = "TIME", help_heading = "Versions")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Versions")]
     start_timeout: Option<Period>,
 
     #[command(flatten)]

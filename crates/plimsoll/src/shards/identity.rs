@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_model::plan::Shard;
 
 use super::store::{RendezvousAccess, ShardRole};
@@ -38,7 +38,7 @@ pub(crate) struct ShardFlags {
     run_id: Option<String>,
 
     /// How long shards wait for each other before the load [default: 5min].
-    #[arg(long, value_name = "TIME", help_heading = "Shards")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Shards")]
     barrier: Option<Period>,
 
     #[command(flatten)]

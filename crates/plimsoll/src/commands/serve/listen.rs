@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use clap::Args;
 use plimsoll_engine::{Address, defect};
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_serving::reference::ServerCounts;
 use plimsoll_serving::{BoundServer, ListenOptions, ReservedAddress, TicketSeed};
 
@@ -49,7 +49,7 @@ pub(crate) struct ListenFlags {
     pub(super) tickets_from_input: bool,
 
     /// How long calls in flight may continue after a stop request.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10s")]
     pub(super) drain: Period,
 
     #[command(flatten)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::formats::units::Period;
+use plimsoll_model::formats::units::{Period, parse_seconds};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{DEFAULT_RESPONSE_TEXT, LlmOptions, LlmService, LlmStats};
 use tokio::time::Instant;
@@ -80,7 +80,7 @@ pub(crate) struct LlmArguments {
     service: ServiceFlags,
 
     /// How long answers in progress may continue after a stop request; then another backend continues them.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "10s")]
     drain: Period,
 }
 
