@@ -15,6 +15,7 @@ mod locust;
 mod nghttp;
 mod oha;
 mod scenarios;
+mod script_steps;
 mod scripts;
 mod siege;
 mod vegeta;

@@ -44,6 +44,9 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
             }
             return Ok(Some(ours));
         }
+        if let Some(plan) = &translated.plan {
+            console::print_notice(format_args!("as a plan, for plimsoll run PLAN:\n\n{plan}"));
+        }
         console::print_notice(format_args!(
             "with Plimsoll: plimsoll {}",
             quote_for_shell(&ours)
@@ -285,6 +288,33 @@ mod tests {
             }
         }
         assert!(planned > 180, "{planned}");
+    }
+
+    /// Scripts with several requests become plans that `plimsoll run` accepts.
+    #[test]
+    fn plans_of_scripts_are_valid() {
+        plimsoll_protocols::registry::register_protocols();
+        for (line, part) in [
+            ("k6 run tests/foreign/k6-steps.js", "pause = \"1s to 3s\""),
+            (
+                "locust -f tests/foreign/locust-tasks.py -u 10 -t 30s",
+                "rate = \"5/s\"",
+            ),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let found = registry::find_foreign_line(&words).expect(line);
+            let translated = found
+                .translate(None)
+                .unwrap_or_else(|e| panic!("{line}: {e:?}"));
+            let plan = translated.plan.expect(line);
+            assert!(plan.contains(part), "{plan}");
+            let spec = plimsoll_model::spec::read(&plan);
+            let spec = spec.unwrap_or_else(|problems| panic!("{plan}\n{problems:?}"));
+            let environment = crate::settings::environment::Environment::of(&[]);
+            let source = crate::settings::problems::PlanSource::Flags;
+            let resolved = crate::load::planning::resolve_plan(&spec, &environment, &source);
+            assert!(resolved.is_ok(), "{plan}\n{:?}", resolved.err());
+        }
     }
 
     /// Compares a tool's table with the tool's own help, in which flags that take a value have a placeholder.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_model::formats::units::Period;
 
-use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects, scripts};
+use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects, script_steps, scripts};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag,
 };
@@ -65,6 +65,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         .as_deref()
         .map(ScriptOptions::find)
         .unwrap_or_default();
+    let user = found.as_deref().map(script_steps::read_k6_script);
+    let user = user.unwrap_or_default();
     let mut stages = line.values("s");
     if stages.is_empty() && !line.is_set("u") && !line.is_set("d") && !line.is_set("i") {
         stages = options.stages;
@@ -83,7 +85,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     let rate = line.value("rps").map(str::to_owned);
     let is_typed = ["u", "d", "i", "s"].iter().any(|name| line.is_set(name));
-    match rate.or(options.rate.filter(|_| !is_typed)) {
+    let rate = rate.or(options.rate.filter(|_| !is_typed));
+    let has_rate = rate.is_some();
+    match rate {
         Some(rate) => {
             line.add("--connections", clients);
             line.add("--rate", format_args!("{rate}/s"));
@@ -96,6 +100,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(duration) = duration {
         line.add("--duration", duration);
     }
+    if let Some((pause, _)) = user.think().filter(|_| !has_rate) {
+        line.add("--think", Period(pause));
+    }
     match line.number("max-redirects", 10) {
         // k6 then takes the redirect itself as the answer.
         0 => line.add("--expect", "2xx,3xx"),
@@ -104,11 +111,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     for objective in options.objectives {
         line.add("--objective", objective);
     }
-    match (script, options.url) {
+    match (script, user.first_url().or(options.url)) {
         (Some(script), Some(url)) => {
             line.target = Some(url);
+            line.plan = user.to_plan(None, &line.our_flags);
+            let more = user.describe(line);
             Err(format!(
-                "{script} is a program, which is not run: the line above has its first URL and its options; requests with values from one to the next are the [[steps]] of a plan"
+                "{script} is a program, which is not run: the line above has its first URL and its options; requests with values from one to the next are the [[steps]] of a plan{more}"
             ))
         }
         (Some(script), None) => Err(format!("the URLs are in {script}: write one of them")),
@@ -141,6 +150,10 @@ struct ScriptOptions {
 
 impl ScriptOptions {
     fn find(script: &str) -> ScriptOptions {
+        // Modules of a script are no targets.
+        let is_import = |line: &&str| line.trim_start().starts_with("import ");
+        let lines = script.lines().filter(|line| !is_import(line));
+        let script = &lines.collect::<Vec<_>>().join("\n");
         let find = |pattern| scripts::find_first(script, pattern);
         let number = |pattern| find(pattern).and_then(|text| text.parse().ok());
         let durations =

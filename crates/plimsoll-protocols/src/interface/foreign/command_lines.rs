@@ -9,12 +9,12 @@
 //!
 //! This file is long because flags and values are read and translated in one pass.
 
+mod line_error;
 mod mixed_lines;
 mod tool_recognition;
 
+pub use line_error::LineError;
 pub use mixed_lines::{METHOD_PLACEHOLDER, PlimsollFlag, PlimsollFlagLookup};
-
-use crate::interface::protocol_module::UsageError;
 
 /// Another load tool whose whole command lines are translated.
 #[derive(Debug)]
@@ -184,6 +184,8 @@ pub struct LineBuilder {
     pub is_guessed: bool,
     /// The text of stdin, for a tool that reads its targets from it.
     pub input: Option<String>,
+    /// The plan for a script with several requests, as TOML; `finish` sets it.
+    pub plan: Option<String>,
     /// The flags that the user gave, by their first names, with their values.
     typed_flags: Vec<(&'static str, String)>,
     /// Flags without a counterpart, with the reason.
@@ -324,15 +326,8 @@ pub struct TranslatedLine {
     pub reasons: Vec<String>,
     /// Notes on dropped flags, with the reasons.
     pub notes: Vec<String>,
-}
-
-/// Why a line can't be read by a tool's table.
-#[derive(Debug, PartialEq, Eq)]
-pub enum LineError {
-    /// A flag that the tool does not have.
-    UnknownFlag(String),
-    /// A flag whose value is missing or has the wrong form.
-    InvalidValue(String),
+    /// A plan with the requests of a script that the line names, as TOML; `None` if it has at most one request.
+    pub plan: Option<String>,
 }
 
 /// A flag in a word of the line, the value attached to the flag, and the flag as it is spelled in the line.
@@ -412,6 +407,7 @@ impl LineTool {
                 .iter()
                 .map(|(what, why)| format!("`{what}` is left out: {why}"))
                 .collect(),
+            plan: line.plan,
         })
     }
 
@@ -605,23 +601,6 @@ fn with_unit_if_any(value: &str, unit: &str) -> String {
         value.to_owned()
     } else {
         with_unit(value, unit)
-    }
-}
-
-impl LineError {
-    /// Converts the error to a usage error about a line of `tool`; `ours` is Plimsoll's command.
-    pub(crate) fn to_usage_error(&self, tool: &LineTool, ours: &str) -> UsageError {
-        let name = tool.name();
-        let help = format!("`plimsoll {ours} --help` lists our own flags");
-        match self {
-            LineError::UnknownFlag(flag) => {
-                UsageError::new(format_args!("{name}: unknown flag `{flag}`"), &help)
-            }
-            LineError::InvalidValue(flag) => UsageError::new(
-                format_args!("{name}: the value of `{flag}` is missing or invalid"),
-                &help,
-            ),
-        }
     }
 }
 
