@@ -5,8 +5,11 @@ mod addresses;
 mod aiperf;
 mod autocannon;
 mod bombardier;
+mod cassowary;
 mod curl;
+mod engine_benchmarks;
 mod fortio;
+mod guidellm;
 mod h2load;
 mod hey;
 mod httperf;
@@ -18,6 +21,7 @@ mod scenarios;
 mod script_steps;
 mod scripts;
 mod siege;
+mod test_plans;
 mod vegeta;
 mod vllm;
 mod wrk;
@@ -29,7 +33,7 @@ pub(super) static CURL_TOOL: &LineTool = &curl::TOOL;
 
 /// The tools whose command lines are translated to `plimsoll http`. A line without a tool's name belongs to the first
 /// tool that recognises its flags.
-pub(super) static HTTP_TOOLS: [&LineTool; 18] = [
+pub(super) static HTTP_TOOLS: [&LineTool; 22] = [
     &h2load::TOOL,
     &hey::TOOL,
     &wrk::TOOL,
@@ -48,10 +52,20 @@ pub(super) static HTTP_TOOLS: [&LineTool; 18] = [
     &nghttp::TOOL,
     &scenarios::DRILL_TOOL,
     &scenarios::ARTILLERY_TOOL,
+    &cassowary::TOOL,
+    &test_plans::JMETER_TOOL,
+    &test_plans::TSUNG_TOOL,
+    &test_plans::GATLING_TOOL,
 ];
 
 /// The tools whose command lines are translated to `plimsoll llm`.
-pub(super) static LLM_TOOLS: [&LineTool; 2] = [&aiperf::TOOL, &vllm::TOOL];
+pub(super) static LLM_TOOLS: [&LineTool; 5] = [
+    &aiperf::TOOL,
+    &vllm::TOOL,
+    &engine_benchmarks::LATENCY_TOOL,
+    &engine_benchmarks::THROUGHPUT_TOOL,
+    &guidellm::TOOL,
+];
 
 /// The number of connections of an open loop, for tools that open as many as they need.
 const OPEN_LOOP_CONNECTIONS: u64 = 100;

@@ -208,8 +208,9 @@ impl LineReplacement<'_> {
                 .any(|word| word.contains([':', '.', '/']) && !word.starts_with(['-', '@', '{']))
     }
 
-    /// Turns clients into connections if there is a rate, which a load with clients can't have. Where each call has a
-    /// connection of its own, turns connections into clients, or into a limit of calls in flight if there is a rate.
+    /// Turns clients into connections if there is a rate, which a load with clients can't have, or into a limit of calls
+    /// in flight where a connection carries many calls. Where each call has a connection of its own, turns connections
+    /// into clients, or into that limit if there is a rate.
     fn replace_clients_of_rate(&mut self) {
         let long = |word: &String| {
             let flag = word.split('=').next().unwrap_or(word);
@@ -219,10 +220,16 @@ impl LineReplacement<'_> {
         let longs: Vec<Option<String>> = self.ours.iter().map(long).collect();
         let has = |name: &str| longs.iter().flatten().any(|long| long == name);
         let is_open = has("--rate") || has("--step");
+        // Where calls have metadata, one connection carries many at once.
+        let at_once = if find_plimsoll_flag(self.command, "--metadata").is_some() {
+            "--max-in-flight"
+        } else {
+            "--connections"
+        };
         let (from, to) = match (has("--cold"), is_open) {
             (true, true) => ("--connections", "--max-in-flight"),
             (true, false) if !has("--clients") => ("--connections", "--clients"),
-            (false, true) if !has("--connections") => ("--clients", "--connections"),
+            (false, true) if !has("--connections") && !has(at_once) => ("--clients", at_once),
             _ => return,
         };
         for (word, long) in self.ours.iter_mut().zip(&longs) {
