@@ -175,6 +175,9 @@ pub(crate) fn describe_gate(ladder: &LadderRecord, gated: &GateResult) -> String
         Some(GateObstacle::FailsDifferently) => {
             "; one of the two fails more calls, and only calls that succeed are measured".to_owned()
         }
+        Some(GateObstacle::NotMeasured) if metric.is_about_tokens() => {
+            "; the calls of a rung stream no tokens".to_owned()
+        }
         Some(GateObstacle::NotMeasured) => "; the CPU time of a server is not known".to_owned(),
         Some(GateObstacle::TooFewReplicates) => {
             let batches = ladder.batches.as_ref();

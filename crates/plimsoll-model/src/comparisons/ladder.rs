@@ -32,7 +32,7 @@ pub use crate::metrics::gate::{ExtraMeasurement, Gate, LadderMetric, LadderUnit}
 use batches::BatchesRecord;
 pub use connection_cost::{ConnectionCost, PercentileEstimate};
 pub use gate::{GateObstacle, GateOutcome, GateResult};
-pub use slice::{SliceResult, TcpTraffic};
+pub use slice::{SliceMemory, SliceResult, TcpTraffic, TokenFigures};
 
 /// The record's file name in the directory of a ladder.
 pub const FILE_NAME: &str = "ladder.json";
@@ -146,6 +146,9 @@ pub struct BatchPercentiles {
     pub p50_us: Option<f64>,
     /// The 99th percentile.
     pub p99_us: Option<f64>,
+    /// Percentiles of token times; left out where the calls stream no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenFigures>,
 }
 
 impl Rung {
@@ -208,6 +211,8 @@ impl Rung {
         match (metric, self.in_turns) {
             (LadderMetric::P50, Some(all)) => all.p50_us,
             (LadderMetric::P99, Some(all)) => all.p99_us,
+            (LadderMetric::FirstToken, Some(all)) => all.tokens?.first_p50_us,
+            (LadderMetric::TimePerToken, Some(all)) => all.tokens?.per_token_p50_us,
             (LadderMetric::ConnectionBytes, _) => self
                 .bytes_per_connection_and_call(ExtraMeasurement::Connections)
                 .map(|(new, _)| new),
@@ -376,6 +381,7 @@ impl LadderRecord {
         }
         if let Some(turns) = &self.batches
             && metric.source_measurement().is_none()
+            && !metric.is_compared_by_run()
         {
             return added(turns.difference(of, to, metric));
         }
@@ -416,8 +422,9 @@ pub fn min_rounds(rungs: usize) -> usize {
     min_rounds_for_metrics(rungs, SLICE_METRIC_COUNT)
 }
 
-/// Number of metrics whose differences a ladder of slices reports.
-const SLICE_METRIC_COUNT: usize = 6;
+/// Maximum number of metrics whose differences a ladder of slices reports: p50, p99, CPU of client, server and proxies,
+/// memory of client and server, and three times of tokens.
+const SLICE_METRIC_COUNT: usize = 10;
 
 /// Returns the minimum number of rounds in which a difference of each of `metrics` metrics can be reported.
 pub fn min_rounds_for_metrics(rungs: usize, metrics: usize) -> usize {

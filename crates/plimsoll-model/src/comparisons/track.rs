@@ -204,7 +204,7 @@ fn memory_change(ladder: &LadderRecord, alpha: f64) -> Option<MemoryChange> {
     let values = |rung: usize| -> Option<Vec<f64>> {
         let slices = ladder.rungs.get(rung)?.slices.iter();
         slices
-            .map(|slice| Some(slice.server_rss_bytes_max? as f64))
+            .map(|slice| Some(slice.memory.server_rss_bytes_max? as f64))
             .collect()
     };
     let (old, new) = (values(0)?, values(1)?);

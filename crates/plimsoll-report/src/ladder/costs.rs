@@ -19,6 +19,20 @@ pub fn cost_sentences(ladder: &LadderRecord) -> Vec<String> {
                 time_clause(ladder, of, LadderMetric::P50, "to the time of a call (p50)"),
                 cpu_at_both_ends(ladder, of, CALL_CPU_METRICS, " a call"),
             ]);
+            let tokens = join_clauses([
+                time_clause(
+                    ladder,
+                    of,
+                    LadderMetric::FirstToken,
+                    "to the time to the first token (p50)",
+                ),
+                time_clause(
+                    ladder,
+                    of,
+                    LadderMetric::TimePerToken,
+                    "to the time per token (p50)",
+                ),
+            ]);
             let connection = join_clauses([
                 time_clause(ladder, of, LadderMetric::ConnectionTime, "of time (p50)"),
                 cpu_at_both_ends(ladder, of, CONNECTION_CPU_METRICS, ""),
@@ -32,6 +46,7 @@ pub fn cost_sentences(ladder: &LadderRecord) -> Vec<String> {
             let proxy_cpu = ladder.rungs[of].median(LadderMetric::SidecarCpu);
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
+                tokens.map(|tokens| format!("it adds {tokens}")),
                 proxy_cpu.map(|us| format!("the proxies take {} of CPU a call", time(us))),
                 saturated.map(|cpu| format!("at full load it adds {cpu}")),
                 connection.map(|c| format!("it adds {c}, to each new connection")),

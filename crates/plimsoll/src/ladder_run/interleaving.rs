@@ -9,9 +9,7 @@ use plimsoll_engine::worker::StopUrgency;
 use plimsoll_model::comparisons::ladder::batches::{
     self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, RungMeasurement,
 };
-use plimsoll_model::comparisons::ladder::{
-    ALPHA, BatchPercentiles, GateObstacle, GateOutcome, GateResult,
-};
+use plimsoll_model::comparisons::ladder::{ALPHA, GateObstacle, GateOutcome, GateResult};
 use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::runs::run::MIN_CONNECTIONS_FOR_MEMORY;
 use plimsoll_model::schedule::Schedule;
@@ -290,11 +288,7 @@ impl LadderRun<'_> {
                 continue;
             }
             for (rung, measured) in self.record.rungs.iter_mut().zip(&self.interleaved) {
-                let quantile = |q| measured.quantile_us(q);
-                rung.in_turns = (sitting > 1).then(|| BatchPercentiles {
-                    p50_us: quantile(0.5),
-                    p99_us: quantile(0.99),
-                });
+                rung.in_turns = (sitting > 1).then(|| measured.percentiles());
             }
             self.update_comparison();
             if is_over || self.is_conclusive() {
@@ -375,7 +369,7 @@ impl LadderRun<'_> {
 
     /// Returns whether the requested resolution is reached and all gates on interleaved metrics are decided.
     fn is_conclusive(&self) -> bool {
-        let in_turns = |gated: &GateResult| batches::COMPARED_METRICS.contains(&gated.gate.metric);
+        let in_turns = |gated: &GateResult| batches::is_compared(gated.gate.metric);
         let gated = self.record.evaluate_gates();
         // More time can't decide a gate whose metric is not measured, or whose rungs fail different shares of calls.
         let can_be_decided = |gated: &GateResult| match gated.obstacle {
@@ -445,7 +439,7 @@ impl LadderRun<'_> {
             let mut measured = RungMeasurement::new(dealt, turning.discarded_calls, stages);
             if plan.keep_requests {
                 run.for_each_request(|request| {
-                    measured.add_call(&request.sample);
+                    measured.add_request(request);
                     Ok(())
                 })
                 .map_err(Failure::error)?;
@@ -458,8 +452,7 @@ impl LadderRun<'_> {
             self.testbed
                 .add_server_and_proxy_usage(rung, &before[rung], run, &mut slice);
             if plan.keep_requests {
-                slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
-                slice.p99_us = measured.quantile_us(0.99);
+                measured.refine_percentiles(&mut slice);
             }
             self.record_connection_times(rung, plan, run);
             self.record.rungs[rung].slices.push(slice);

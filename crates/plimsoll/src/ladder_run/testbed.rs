@@ -144,18 +144,18 @@ impl<'a> Testbed<'a> {
         {
             let used = now.cpu_us.saturating_sub(before.cpu_us) as f64;
             slice.sidecar_cpu_us_per_call = Some(used / calls as f64);
-            slice.proxy_rss_bytes_max = Some(now.rss_bytes_max);
+            slice.memory.proxy_rss_bytes_max = Some(now.rss_bytes_max);
         }
         let total = &run.summary.total;
         let open = total.connections_open_max;
         if self.servers.are_user_services() {
-            slice.server_rss_bytes_max = total.server.map(|server| server.rss_bytes_max);
+            slice.memory.server_rss_bytes_max = total.server.map(|server| server.rss_bytes_max);
         }
         if let (Some(before), Some(server)) = (before.server_rss, total.server)
             && open >= u64::from(MIN_CONNECTIONS_FOR_MEMORY)
         {
             let grown = server.rss_bytes_max.saturating_sub(before) as f64;
-            slice.server_bytes_per_connection = Some(grown / open as f64);
+            slice.memory.server_bytes_per_connection = Some(grown / open as f64);
         }
     }
 }

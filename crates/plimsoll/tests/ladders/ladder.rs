@@ -271,7 +271,7 @@ fn sidecar_cpu_and_server_memory_are_reported() {
             assert!(slice.server_cpu_us_per_call.is_some(), "{rung:?}");
             assert_eq!(slice.sidecar_cpu_us_per_call.is_some(), i > 0, "{rung:?}");
             // A connection takes between a few kilobytes and a megabyte.
-            let memory = slice.server_bytes_per_connection.unwrap();
+            let memory = slice.memory.server_bytes_per_connection.unwrap();
             assert!((1_000.0..1e6).contains(&memory), "{memory}");
         }
     }

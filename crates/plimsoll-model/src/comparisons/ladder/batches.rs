@@ -20,21 +20,23 @@ use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
 use super::throughput::ThroughputSample;
-use super::{ALPHA, LadderMetric, LadderRecord};
+use super::{ALPHA, BatchPercentiles, LadderMetric, LadderRecord, SliceResult};
 use crate::metrics::sample::CallSample;
 use crate::plan::BatchSchedule;
-use crate::records::record::BatchStart;
+use crate::records::record::{BatchStart, RequestRecord};
 use crate::runs::run::IntervalRecord;
 use crate::statistics::paired::PairedDifference;
-use crate::statistics::quantile::is_supported;
-use crate::statistics::rank::median_of_unsorted;
 
 mod differences;
+mod percentiles;
 mod replicates;
+mod token_times;
 
-use differences::{cpu_difference, p50_difference, p99_difference};
+use differences::{cpu_difference, median_difference, p99_difference};
+use percentiles::{pooled_quantile_us, round_median_us};
 pub use replicates::MIN_REPLICATES;
 use replicates::mean;
+use token_times::TokenTimes;
 
 /// Default calls in a batch. In shorter batches the server is idle for longer between calls, and wakes from a deeper
 /// sleep, so a call costs more; from about twenty calls on the cost is stable.
@@ -43,13 +45,21 @@ pub const DEFAULT_BATCH_CALLS: u32 = 20;
 /// Calls at the start of a batch that do not count: the server may be asleep and caches cold.
 pub const DEFAULT_DISCARDED_CALLS: u32 = 2;
 
-/// The metrics whose differences are computed from batches.
+/// The metrics whose differences are computed from the batches of any calls.
 pub const COMPARED_METRICS: [LadderMetric; 4] = [
     LadderMetric::P50,
     LadderMetric::P99,
     LadderMetric::ClientCpu,
     LadderMetric::ServerCpu,
 ];
+
+/// The metrics whose differences are also computed from batches if the calls stream tokens.
+const TOKEN_METRICS: [LadderMetric; 2] = [LadderMetric::FirstToken, LadderMetric::TimePerToken];
+
+/// Returns whether differences of the metric are computed from batches.
+pub fn is_compared(metric: LadderMetric) -> bool {
+    COMPARED_METRICS.contains(&metric) || TOKEN_METRICS.contains(&metric)
+}
 
 /// How a ladder was measured in batches, and the differences between its rungs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,7 +114,7 @@ pub struct RungDifference {
     pub of: usize,
     /// The index of the lower rung.
     pub to: usize,
-    /// One of [`COMPARED_METRICS`].
+    /// The metric, for which [`is_compared`] holds.
     pub metric: LadderMetric,
     /// The upper rung's value minus the lower one's.
     #[serde(flatten)]
@@ -120,6 +130,8 @@ pub struct RungMeasurement {
     warmup: Vec<bool>,
     /// Service times in nanoseconds of the measured calls that ended ok, by round.
     times_by_round: Vec<Vec<u64>>,
+    /// Times of the tokens of the same calls.
+    tokens: TokenTimes,
     /// The first round of each replicate.
     replicate_starts: Vec<usize>,
     /// CPU clock readings of the current group of batches, in order.
@@ -145,6 +157,7 @@ impl RungMeasurement {
             discarded_calls: left_out,
             warmup,
             times_by_round: Vec::new(),
+            tokens: TokenTimes::default(),
             replicate_starts: vec![0],
             batch_starts: Vec::new(),
             cpu_by_round: Vec::new(),
@@ -158,6 +171,7 @@ impl RungMeasurement {
             // Pad the shorter rungs, so that a round has the same index in every rung.
             before.times_by_round.resize(rounds, Vec::new());
             before.times_by_round.extend(after.times_by_round);
+            before.tokens.append(rounds, after.tokens);
             before.cpu_by_round.resize(rounds, None);
             before.cpu_by_round.extend(after.cpu_by_round);
         }
@@ -238,20 +252,29 @@ impl RungMeasurement {
         self.warmup.get(usize::from(stage)) == Some(&true)
     }
 
-    /// Adds one call of the rung's run.
-    pub fn add_call(&mut self, sample: &CallSample) {
+    /// Adds one call of the rung's run, with the times of its tokens.
+    pub fn add_request(&mut self, request: &RequestRecord) {
+        let round = self.add_call(&request.sample);
+        if let Some((round, measures)) = round.zip(request.measures.as_deref()) {
+            self.tokens.add(round, measures);
+        }
+    }
+
+    /// Adds one call of the rung's run; returns its round, or `None` if the call does not count.
+    pub fn add_call(&mut self, sample: &CallSample) -> Option<usize> {
         let calls = u64::from(self.calls);
         let round = usize::try_from(sample.number / calls).unwrap_or(usize::MAX);
         if self.is_warmup(sample.stage)
             || !sample.outcome.is_ok()
             || sample.number % calls < u64::from(self.discarded_calls)
         {
-            return;
+            return None;
         }
         if round >= self.times_by_round.len() {
             self.times_by_round.resize(round + 1, Vec::new());
         }
         self.times_by_round[round].push(sample.service_ns());
+        Some(round)
     }
 
     /// Adds one interval of the rung's run.
@@ -287,14 +310,27 @@ impl RungMeasurement {
 
     /// Returns a quantile of all measured calls, in µs; `None`: too few calls.
     pub fn quantile_us(&self, q: f64) -> Option<f64> {
-        let mut times: Vec<u64> = self.times_by_round.iter().flatten().copied().collect();
-        if !is_supported(times.len() as u64, q) {
-            return None;
+        pooled_quantile_us(&self.times_by_round, q)
+    }
+
+    /// Returns the percentiles of all measured calls.
+    pub fn percentiles(&self) -> BatchPercentiles {
+        BatchPercentiles {
+            p50_us: self.quantile_us(0.5),
+            p99_us: self.quantile_us(0.99),
+            tokens: self.tokens.figures(),
         }
-        times.sort_unstable();
-        // Nearest rank.
-        let rank = (times.len() as f64 * q).ceil() as usize;
-        times.get(rank.max(1) - 1).map(|ns| *ns as f64 / 1e3)
+    }
+
+    /// Replaces the percentiles of `slice`, which is the run of these calls, by those of the measured calls.
+    pub fn refine_percentiles(&self, slice: &mut SliceResult) {
+        let all = self.percentiles();
+        slice.p50_us = all.p50_us.or(slice.p50_us);
+        slice.p99_us = all.p99_us;
+        if let (Some(tokens), Some(of_run)) = (all.tokens, &mut slice.tokens) {
+            of_run.first_p50_us = tokens.first_p50_us.or(of_run.first_p50_us);
+            of_run.per_token_p50_us = tokens.per_token_p50_us.or(of_run.per_token_p50_us);
+        }
     }
 
     /// Returns whether the rung's batch of that round has enough calls.
@@ -304,9 +340,12 @@ impl RungMeasurement {
         ended > 0 && 2 * ended >= counting
     }
 
-    fn median_us(&self, round: usize) -> Option<f64> {
-        let times = self.times_by_round[round].iter().map(|ns| *ns as f64);
-        median_of_unsorted(times.collect()).map(|ns| ns / 1e3)
+    /// Returns the median of the metric's times in a round, in µs.
+    fn median_us(&self, metric: LadderMetric, round: usize) -> Option<f64> {
+        match metric {
+            LadderMetric::P50 => round_median_us(&self.times_by_round, round),
+            _ => round_median_us(self.tokens.by_round(metric), round),
+        }
     }
 
     /// Returns the CPU time per call of the rung's batch in a round, in µs. `None`: some calls of the batch were
@@ -322,6 +361,13 @@ impl RungMeasurement {
         let is_complete = self.times_by_round.get(round).map_or(0, Vec::len) == counting;
         is_complete.then(|| ns as f64 / 1e3 / f64::from(self.calls))
     }
+}
+
+/// Returns the metrics whose differences are computed: those of tokens only if a rung has them.
+fn compared_metrics(rungs: &[RungMeasurement]) -> Vec<LadderMetric> {
+    let is_streamed = |metric: &LadderMetric| rungs.iter().any(|rung| rung.tokens.has(*metric));
+    let of_tokens = TOKEN_METRICS.into_iter().filter(is_streamed);
+    COMPARED_METRICS.into_iter().chain(of_tokens).collect()
 }
 
 fn round_count(rungs: &[RungMeasurement]) -> usize {
@@ -367,15 +413,19 @@ impl BatchesRecord {
         // `alpha` is half of the ladder's total error probability. Half of `alpha` is shared equally by all metrics, a
         // quarter goes to the p50, and a quarter to the CPU time of both ends.
         let of_pair = alpha / pairs.len().max(1) as f64;
-        let each = of_pair / (COMPARED_METRICS.len() + other_metrics) as f64;
+        let metrics = compared_metrics(rungs);
+        let each = of_pair / (metrics.len() + other_metrics) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut differences = Vec::new();
         for (of, to) in pairs {
             let (upper, lower) = (&rungs[of], &rungs[to]);
-            for metric in COMPARED_METRICS {
+            for metric in metrics.iter().copied() {
                 let found = match metric {
                     LadderMetric::P50 => {
-                        p50_difference(upper, lower, &rounds, each + of_pair / 2.0)
+                        median_difference(upper, lower, metric, &rounds, each + of_pair / 2.0)
+                    }
+                    LadderMetric::FirstToken | LadderMetric::TimePerToken => {
+                        median_difference(upper, lower, metric, &rounds, each)
                     }
                     LadderMetric::P99 => p99_difference(upper, lower, &rounds, each, &mut random),
                     _ => cpu_difference(upper, lower, metric, &rounds, each + of_pair / 4.0),

@@ -14,8 +14,9 @@ use crate::statistics::paired::{PairedDifference, paired_difference};
 pub const COMPOSITION_TOLERANCE: f64 = 0.15;
 
 /// The metrics whose values add up over the layers of a chain.
-const ADDITIVE_METRICS: [LadderMetric; 4] = [
+const ADDITIVE_METRICS: [LadderMetric; 5] = [
     LadderMetric::P50,
+    LadderMetric::FirstToken,
     LadderMetric::ClientCpu,
     LadderMetric::ServerCpu,
     LadderMetric::SidecarCpu,

@@ -28,7 +28,7 @@ pub enum GateOutcome {
 pub enum GateObstacle {
     /// The rungs' failure rates differ so much that their figures can't be compared.
     FailsDifferently,
-    /// The server's CPU time can't be measured.
+    /// The server's CPU time can't be measured, or the calls stream no tokens.
     NotMeasured,
     /// The servers were started too few times to know how much two processes of one version differ.
     TooFewReplicates,
@@ -91,7 +91,9 @@ impl LadderRecord {
             Some(GateObstacle::FailsDifferently)
         } else if !self.batches.as_ref().is_none_or(is_replicated) {
             Some(GateObstacle::TooFewReplicates)
-        } else if gate.metric == LadderMetric::ServerCpu && (is_unseen(0) || is_unseen(rung)) {
+        } else if (gate.metric == LadderMetric::ServerCpu || gate.metric.is_about_tokens())
+            && (is_unseen(0) || is_unseen(rung))
+        {
             Some(GateObstacle::NotMeasured)
         } else {
             None

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ExtraMeasurement, LadderMetric, SliceThroughput};
-use crate::metrics::measure::Count;
+use crate::metrics::measure::{Count, TimeMeasure};
 use crate::objective::{self, ObjectiveResult, RunVerdict};
-use crate::runs::run::Run;
+use crate::runs::run::{Run, StageSummary};
 
 /// One slice of a rung: a separate run. Times are in µs. `None`: not known, or too few calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct SliceResult {
     pub p50_us: Option<f64>,
     /// 99th percentile of the same response time.
     pub p99_us: Option<f64>,
+    /// Times of tokens; left out where the calls stream none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenFigures>,
     /// User and system CPU time of the client.
     pub client_cpu_us_per_call: Option<f64>,
     /// User and system CPU time of the watched server.
@@ -21,19 +24,9 @@ pub struct SliceResult {
     /// User and system CPU time of all proxies, sidecars included; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_cpu_us_per_call: Option<f64>,
-    /// Highest memory of the proxies since they were started: the sum of their resident sets. Left out where there are
-    /// none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proxy_rss_bytes_max: Option<u64>,
-    /// Bytes of the client's heap. Left out where there are few connections, or several threads made them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_bytes_per_connection: Option<f64>,
-    /// Memory of the server. Left out where it was not restarted for the slice, or there are few connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_bytes_per_connection: Option<f64>,
-    /// Highest resident set of all server processes together, in bytes. Left out unless commits were compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_rss_bytes_max: Option<u64>,
+    /// Memory of client, server and proxies.
+    #[serde(flatten)]
+    pub memory: SliceMemory,
     /// Median time until a connection could carry a call; left out where none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_p50_us: Option<f64>,
@@ -61,6 +54,49 @@ pub struct SliceResult {
     /// The throughput, where it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<SliceThroughput>,
+}
+
+/// Memory of client, server and proxies in a slice. Figures that were not measured are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SliceMemory {
+    /// Highest memory of the proxies since they were started: the sum of their resident sets. Left out where there are
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_rss_bytes_max: Option<u64>,
+    /// Bytes of the client's heap. Left out where there are few connections, or several threads made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_bytes_per_connection: Option<f64>,
+    /// Memory of the server. Left out where it was not restarted for the slice, or there are few connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_bytes_per_connection: Option<f64>,
+    /// Highest resident set of all server processes together, in bytes. Left out unless commits were compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_rss_bytes_max: Option<u64>,
+}
+
+/// Times of the tokens of calls that ended ok, µs. `None`: not known, or too few calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TokenFigures {
+    /// Median time from the send of a call to its first token.
+    pub first_p50_us: Option<f64>,
+    /// Median of the calls' mean times from one token to the next.
+    pub per_token_p50_us: Option<f64>,
+    /// 99th percentile of all times from one event with tokens to the next.
+    pub gap_p99_us: Option<f64>,
+}
+
+impl TokenFigures {
+    /// Returns the figures of a run; `None`: its calls streamed no tokens.
+    fn from_summary(total: &StageSummary) -> Option<TokenFigures> {
+        let times = &total.measures.as_ref()?.times;
+        let of = |measure: TimeMeasure| times.get(measure.key());
+        let first = of(TimeMeasure::FirstToken)?;
+        Some(TokenFigures {
+            first_p50_us: first.p50_us,
+            per_token_p50_us: of(TimeMeasure::TokenMean).and_then(|times| times.p50_us),
+            gap_p99_us: of(TimeMeasure::TokenGap).and_then(|times| times.p99_us),
+        })
+    }
 }
 
 /// Bytes that TCP carried in both directions, with the number of calls and connections that caused them.
@@ -118,13 +154,14 @@ impl SliceResult {
         SliceResult {
             p50_us: total.response.and_then(|r| r.p50_us),
             p99_us: total.response.and_then(|r| r.p99_us),
+            tokens: TokenFigures::from_summary(total),
             client_cpu_us_per_call: total.client.and_then(|c| c.cpu_us_per_call),
             server_cpu_us_per_call: total.server.and_then(|s| s.cpu_us_per_call),
             sidecar_cpu_us_per_call: None,
-            proxy_rss_bytes_max: None,
-            client_bytes_per_connection: run.header.heap_bytes_per_connection,
-            server_bytes_per_connection: None,
-            server_rss_bytes_max: None,
+            memory: SliceMemory {
+                client_bytes_per_connection: run.header.heap_bytes_per_connection,
+                ..SliceMemory::default()
+            },
             connection_p50_us: run
                 .summary
                 .phases()
@@ -157,6 +194,9 @@ impl SliceResult {
             }
             LadderMetric::P50 => self.p50_us,
             LadderMetric::P99 => self.p99_us,
+            LadderMetric::FirstToken => self.tokens?.first_p50_us,
+            LadderMetric::TimePerToken => self.tokens?.per_token_p50_us,
+            LadderMetric::TokenGap => self.tokens?.gap_p99_us,
             LadderMetric::ClientCpu
             | LadderMetric::BusyClientCpu
             | LadderMetric::ConnectionClientCpu
@@ -166,9 +206,9 @@ impl SliceResult {
             | LadderMetric::ConnectionServerCpu
             | LadderMetric::ResumedServerCpu => self.server_cpu_us_per_call,
             LadderMetric::SidecarCpu => self.sidecar_cpu_us_per_call,
-            LadderMetric::ProxyMemory => self.proxy_rss_bytes_max.map(|bytes| bytes as f64),
-            LadderMetric::ClientMemory => self.client_bytes_per_connection,
-            LadderMetric::ServerMemory => self.server_bytes_per_connection,
+            LadderMetric::ProxyMemory => self.memory.proxy_rss_bytes_max.map(|bytes| bytes as f64),
+            LadderMetric::ClientMemory => self.memory.client_bytes_per_connection,
+            LadderMetric::ServerMemory => self.memory.server_bytes_per_connection,
             LadderMetric::ConnectionTime | LadderMetric::ResumedTime => self.connection_p50_us,
             LadderMetric::ConnectionBytes
             | LadderMetric::ResumedBytes

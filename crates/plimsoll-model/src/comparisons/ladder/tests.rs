@@ -95,8 +95,8 @@ fn too_few_rounds_claim_nothing() {
         ladder.added_cost(1, 0, LadderMetric::P50),
         AddedCost::TooFewRounds
     );
-    assert_eq!(min_rounds(2), 9);
-    assert_eq!(min_rounds(3), 11);
+    assert_eq!(min_rounds(2), 10);
+    assert_eq!(min_rounds(3), 12);
 }
 
 #[test]

@@ -15,6 +15,12 @@ named! {
         P50 "p50" "p50",
         /// 99th percentile of the same time, µs.
         P99 "p99" "p99",
+        /// Median time from the send of a call to its first token, µs.
+        FirstToken "first_token" "first token (p50)",
+        /// Median of the calls' mean times from one token to the next, µs.
+        TimePerToken "time_per_token" "time per token (p50)",
+        /// 99th percentile of all times from one event with tokens to the next, µs.
+        TokenGap "token_gap" "token gap (p99)",
         /// User and system CPU time of the client per call, µs.
         ClientCpu "client_cpu" "client CPU a call",
         /// User and system CPU time of the watched server per call, µs.
@@ -126,6 +132,20 @@ impl LadderMetric {
         ExtraMeasurement::ALL
             .into_iter()
             .find(|part| part.metrics_with_interval().contains(&self))
+    }
+
+    /// Returns whether only calls that stream tokens have the metric.
+    pub fn is_about_tokens(self) -> bool {
+        matches!(
+            self,
+            LadderMetric::FirstToken | LadderMetric::TimePerToken | LadderMetric::TokenGap
+        )
+    }
+
+    /// Returns whether differences are those of whole runs even if rungs are measured in batches: a batch has too few
+    /// values for the percentile.
+    pub fn is_compared_by_run(self) -> bool {
+        self == LadderMetric::TokenGap
     }
 
     /// Returns whether the metric is counted exactly and has no confidence interval.

@@ -7,7 +7,7 @@
 
 use plimsoll_model::comparisons::ladder::batches::{BatchesRecord, RungDifference};
 use plimsoll_model::comparisons::ladder::{
-    ALPHA, LadderMetric, LadderRecord, Rung, SliceResult, SliceThroughput,
+    ALPHA, LadderMetric, LadderRecord, Rung, SliceMemory, SliceResult, SliceThroughput,
 };
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict as Became, RunVerdict};
 use plimsoll_model::runs::run::header::LoopKind;
@@ -102,7 +102,10 @@ pub(crate) fn ladder() -> LadderRecord {
                     client_cpu_us_per_call: Some(9.0 + added / 40.0 + wave / 100.0),
                     server_cpu_us_per_call: Some(21.0 + added / 30.0 + wave / 100.0),
                     sidecar_cpu_us_per_call: (added > 300.0).then_some(70.0 + wave / 10.0),
-                    server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
+                    memory: SliceMemory {
+                        server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
+                        ..SliceMemory::default()
+                    },
                     valid: true,
                     run: format!("rung-{name}/slice-{round}"),
                     ..SliceResult::default()
@@ -136,7 +139,7 @@ pub(crate) fn ladder_in_batches() -> LadderRecord {
     for rung in &mut record.rungs {
         rung.slices.truncate(1);
         let slice = &mut rung.slices[0];
-        (slice.server_bytes_per_connection, slice.valid) = (None, rung.name != "tls off");
+        (slice.memory.server_bytes_per_connection, slice.valid) = (None, rung.name != "tls off");
     }
     record.slice_s = 20.0;
     let difference = |of, to, metric, shift, half: f64| RungDifference {

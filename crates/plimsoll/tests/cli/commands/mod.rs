@@ -286,7 +286,7 @@ fn bundled_plans_run() {
                 &["--rate", "50/s", "--duration", "500ms"],
                 100,
             ),
-            "llm-chat" | "llm-sidecars" | "llm-talks" | "ws-sse" => (
+            "llm-chat" | "llm-proxies" | "llm-sidecars" | "llm-talks" | "ws-sse" => (
                 format!("http://127.0.0.1:{}", llm.port),
                 &["--rate", "20/s", "--duration", "500ms"],
                 if name == "llm-talks" { 40 } else { 10 },

@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::comparisons::ladder::LadderRecord;
+use plimsoll_model::comparisons::ladder::{LadderRecord, SliceResult};
 use plimsoll_model::runs::run::Run;
 
 use crate::support::peers::python;
 use crate::support::ports::free_port;
 use crate::support::{MAX_WAIT, Place, Server, stderr_of, text};
 
-/// The calls, by what a proxy must understand of them, and the server for each.
-const CALLS: [(&str, &str, &str); 4] = [
+/// The calls, by what a proxy must understand of them, and the words of the server for each.
+const CALLS: [(&str, &str, &str); 5] = [
     ("http1", "[call.http]\npath = \"/bytes/1KiB\"", "http"),
     (
         "http2",
@@ -33,7 +33,25 @@ const CALLS: [(&str, &str, &str); 4] = [
         "[call.bolt]\nservice = \"com.alipay.test.TestService:1.0\"\nmethod = \"echoStr\"\narguments = '[\"hello\"]'",
         "bolt",
     ),
+    (
+        "llm",
+        "[call.http]\nmethod = \"POST\"\npath = \"/v1/chat/completions\"\nstream = \"openai\"\n\
+         body = '{\"model\": \"m\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}'",
+        "llm --token-delay 5ms --tokens 4",
+    ),
 ];
+
+/// Returns the keys of a ladder that start the server of one of [`CALLS`]. Over HTTP/1.1, an answer that takes some
+/// time occupies its connection.
+fn served(words: &str) -> String {
+    let words: Vec<&str> = words.split(' ').collect();
+    let connections = if words.len() > 1 {
+        "\"load.connections\" = [16]\n"
+    } else {
+        ""
+    };
+    format!("serve = {words:?}\n{connections}")
+}
 
 /// 200 calls, distributed to the rungs in batches of five.
 const LOAD: &str = "[load]\nrate = \"400/s\"\nwarmup = \"0s\"\nduration = \"500ms\"\n";
@@ -63,6 +81,24 @@ fn assert_all_ok(place: &Place, name: &str, record: &LadderRecord, each: u64) {
     }
 }
 
+/// Checks the tokens of a slice, which the server sends 5 ms apart: a proxy that buffered answers would send them all at
+/// once.
+#[track_caller]
+fn assert_tokens_are_passed_on_at_once(name: &str, slice: &SliceResult) {
+    assert_eq!(slice.tokens.is_some(), name == "llm", "{name}: {slice:?}");
+    let Some(tokens) = slice.tokens else {
+        return;
+    };
+    assert!(
+        tokens.first_p50_us.is_some_and(|us| us >= 5_000.0),
+        "{slice:?}"
+    );
+    assert!(
+        tokens.per_token_p50_us.is_some_and(|us| us > 2_500.0),
+        "{slice:?}"
+    );
+}
+
 /// Plaintext and mutual TLS on both sides for every call; for one also TLS that ends at the proxy,
 /// passes through it, or begins there.
 #[test]
@@ -74,8 +110,9 @@ fn proxies_carry_protocols_with_every_tls() {
                     { tls = \"off\", upstream_tls = \"mutual\" },";
         let more = if name == "grpc" { more } else { "" };
         let ladder = format!(
-            "batch = 5\nserve = [\"{server}\"]\nvia = [\"haproxy\", \"nginx\"]\n\
-             rungs = [\n{{ tls = \"off\" }},\n{{ tls = \"mutual\" }},\n{more}\n]"
+            "batch = 5\n{}via = [\"haproxy\", \"nginx\"]\n\
+             rungs = [\n{{ tls = \"off\" }},\n{{ tls = \"mutual\" }},\n{more}\n]",
+            served(server)
         );
         write(&place, &format!("{name}.toml"), call, LOAD, &ladder);
         let (out, record) = run_ladder_plan(&place, name, &[]);
@@ -94,9 +131,11 @@ fn proxies_carry_protocols_with_every_tls() {
             );
             assert!(
                 slice
+                    .memory
                     .proxy_rss_bytes_max
                     .is_some_and(|bytes| bytes > 1_000_000)
             );
+            assert_tokens_are_passed_on_at_once(name, slice);
             let title = ["HAProxy 2", "NGINX 1"][nth % 2];
             assert!(
                 rung.proxy.as_ref().is_some_and(|it| it.starts_with(title)),
@@ -123,6 +162,7 @@ fn proxies_carry_protocols_with_every_tls() {
                 .exists()
         );
         assert!(out.contains("proxy CPU a call"), "{out}");
+        assert_eq!(out.contains("first token (p50)"), name == "llm", "{out}");
     }
 }
 
@@ -329,10 +369,11 @@ fn chains_carry_calls_through_every_proxy() {
     fs::write(place.path("proxies/mine.toml"), mine).unwrap();
     for (name, call, server) in CALLS {
         let ladder = format!(
-            "batch = 5\nserve = [\"{server}\"]\nproxies = \"proxies\"\n\
+            "batch = 5\n{}proxies = \"proxies\"\n\
              rungs = [\n{{ tls = \"off\", via = \"mine+nginx\" }},\n{{ via = \"nginx+mine\", tls = \"mutual\" }},\n\
              {{ tls = \"off\", via = \"mine+mine\", between_tls = \"off\", proxy_workers = 2 }},\n\
-             {{ via = \"nginx+mine+nginx\", tls = \"server\", upstream_tls = \"off\" }},\n]"
+             {{ via = \"nginx+mine+nginx\", tls = \"server\", upstream_tls = \"off\" }},\n]",
+            served(server)
         );
         write(&place, &format!("{name}.toml"), call, LOAD, &ladder);
         let (out, record) = run_ladder_plan(&place, name, &[]);

@@ -26,14 +26,16 @@ const MIN_PAIRS_PER_LAG: usize = 16;
 /// Number of resamples of a bootstrap, large because simultaneous intervals need the far tails.
 const BOOTSTRAP_RESAMPLES: usize = 8_000;
 
-pub(super) fn p50_difference(
+/// Estimates the difference of the medians of typical batches, in the times of calls or of their tokens.
+pub(super) fn median_difference(
     upper: &RungMeasurement,
     lower: &RungMeasurement,
+    metric: LadderMetric,
     rounds: &[Vec<usize>],
     alpha: f64,
 ) -> Option<PairedDifference> {
     let differences = values_by_replicate(rounds, |round| {
-        Some(upper.median_us(round)? - lower.median_us(round)?)
+        Some(upper.median_us(metric, round)? - lower.median_us(metric, round)?)
     });
     typical_difference(&differences, alpha)
 }

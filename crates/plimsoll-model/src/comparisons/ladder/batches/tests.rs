@@ -432,7 +432,7 @@ fn failed_and_warmup_calls_are_excluded() {
             && !measured.has_enough_calls(2)
             && !measured.has_enough_calls(3)
     );
-    assert_eq!(measured.median_us(1), Some(6.0));
+    assert_eq!(measured.median_us(LadderMetric::P50, 1), Some(6.0));
 }
 
 /// Two rungs with one batch of one call per round, alternately, with their clock readings at its start.
