@@ -86,7 +86,7 @@ pub use target::{
 };
 pub use tls::{TlsSpec, find_group, find_suite, find_tls_version, resolve_trust};
 pub use watch::WatchSpec;
-pub use wire::WireFormat;
+pub use wire::{ProxiedCalls, WireFormat};
 
 /// A plan as the user wrote it, without defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use plimsoll_model::spec::{WireFormat, register_proxies};
+use plimsoll_model::spec::{ProxiedCalls, register_proxies};
 
 pub(crate) use definition::{Proxy, ProxyVersion};
 
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use template::TemplateContext;
 
 /// The definitions that come with Plimsoll, by name, in the order in which messages list them.
-const SHIPPED_DEFINITIONS: [(&str, &str); 7] = [
+const SHIPPED_DEFINITIONS: [(&str, &str); 9] = [
     ("haproxy", include_str!("../proxies/haproxy.toml")),
     ("nginx", include_str!("../proxies/nginx.toml")),
     ("envoy", include_str!("../proxies/envoy.toml")),
@@ -31,6 +31,8 @@ const SHIPPED_DEFINITIONS: [(&str, &str); 7] = [
     ("apache2", include_str!("../proxies/apache2.toml")),
     ("h2o", include_str!("../proxies/h2o.toml")),
     ("sidecar", include_str!("../proxies/sidecar.toml")),
+    ("envoy-tunnel", include_str!("../proxies/envoy-tunnel.toml")),
+    ("litellm", include_str!("../proxies/litellm.toml")),
 ];
 
 /// The proxies that ladders can use.
@@ -49,7 +51,7 @@ pub(crate) struct InstalledProxy {
 /// The route of calls through one proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRoute {
-    pub(crate) wire: WireFormat,
+    pub(crate) calls: ProxiedCalls,
     /// The address that the load or the previous proxy connects to.
     pub(crate) listen: SocketAddr,
     /// The address of the next proxy or of the server.
@@ -60,8 +62,16 @@ pub(crate) struct ProxyRoute {
     pub(crate) upstream_tls: Option<UpstreamTls>,
     /// Number of worker threads or processes.
     pub(crate) workers: u32,
+    pub(crate) neighbours: SameNeighbours,
     /// Absolute path of the folder for the proxy's files.
     pub(crate) dir: PathBuf,
+}
+
+/// The numbers of proxies of the same definition that stand directly before and after a proxy in a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SameNeighbours {
+    pub(crate) before: usize,
+    pub(crate) after: usize,
 }
 
 /// Paths of a certificate and its private key.
@@ -180,11 +190,11 @@ impl InstalledProxy {
     /// Returns an error if the template that gives the reason is invalid; the error names its line.
     pub(crate) fn route_obstacle(&self, route: &ProxyRoute) -> Result<Option<String>, String> {
         let proxy = &self.proxy;
-        if !proxy.supports(route.wire) {
+        if !proxy.supports(route.calls.wire) {
             return Ok(Some(format!(
                 "{} does not carry {}, but {}",
                 proxy.title,
-                route.wire.name(),
+                route.calls.wire.name(),
                 proxy.supported_protocols_text()
             )));
         }
@@ -216,7 +226,10 @@ impl InstalledProxy {
             command.arg(self.render("arguments", argument, route)?);
         }
         for (name, value) in &self.proxy.environment {
-            command.env(name, self.render("environment", value, route)?);
+            match self.render("environment", value, route)?.as_str() {
+                "" => command.env_remove(name),
+                value => command.env(name, value),
+            };
         }
         Ok(command)
     }

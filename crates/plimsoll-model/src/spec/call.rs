@@ -11,7 +11,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Table;
 
 use super::protocol::{self, CallProtocol, CallSection};
-use super::wire::WireFormat;
+use super::wire::ProxiedCalls;
 use super::{MetadataSpec, OptionalPeriod, Problem, Spec, target};
 
 pub(super) use body_secrets::{collect_body_secrets, replace_body_secrets};
@@ -159,12 +159,12 @@ impl CallSpec {
         (name, own)
     }
 
-    /// Returns the wire format of this call's connections. `spec`: the spec to which the call belongs.
-    pub fn wire_format(&self, spec: &Spec) -> WireFormat {
+    /// Returns what a proxy must understand of this call. `spec`: the spec to which the call belongs.
+    pub fn proxied_calls(&self, spec: &Spec) -> ProxiedCalls {
         let mut given = self.present_sections();
         let first = given.next();
-        first.map_or_else(WireFormat::default, |(protocol, section)| {
-            (protocol.wire_format)(section, spec)
+        first.map_or_else(ProxiedCalls::default, |(protocol, section)| {
+            (protocol.proxied_calls)(section, spec)
         })
     }
 

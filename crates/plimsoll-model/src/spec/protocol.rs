@@ -16,7 +16,7 @@ use super::context::ResolveContext;
 use super::flag_overrides::NON_UTF8_HELP;
 use super::problem::{Problem, Problems, reword_list_error};
 use super::section_keys::struct_keys;
-use super::wire::WireFormat;
+use super::wire::ProxiedCalls;
 use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{ArrivalModel, Call, CallPlan, LoadStage};
 
@@ -96,10 +96,10 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         false
     }
 
-    /// Returns the wire format of the calls' connections.
-    fn wire_format(&self, spec: &Spec) -> WireFormat {
+    /// Returns what a proxy must understand of the calls.
+    fn proxied_calls(&self, spec: &Spec) -> ProxiedCalls {
         let _ = spec;
-        WireFormat::Bytes
+        ProxiedCalls::default()
     }
 
     /// Schedules the arrivals; called only if [`CallSection::SCHEDULES_OWN_ARRIVALS`].
@@ -158,8 +158,8 @@ pub struct CallProtocol {
     pub(super) calls_per_user: fn(&Table) -> Option<u32>,
     /// [`CallSection::uses_tls`].
     pub(super) uses_tls: fn(&Table, &Spec) -> bool,
-    /// [`CallSection::wire_format`].
-    pub(super) wire_format: fn(&Table, &Spec) -> WireFormat,
+    /// [`CallSection::proxied_calls`].
+    pub(super) proxied_calls: fn(&Table, &Spec) -> ProxiedCalls,
     /// [`CallSection::input_files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`CallSection::apply_defaults`].
@@ -201,9 +201,9 @@ impl CallProtocol {
             uses_tls: |section, spec| {
                 parse_section::<S>(section).is_ok_and(|own| own.uses_tls(spec))
             },
-            wire_format: |section, spec| {
+            proxied_calls: |section, spec| {
                 parse_section::<S>(section)
-                    .map_or_else(|_| WireFormat::default(), |own| own.wire_format(spec))
+                    .map_or_else(|_| ProxiedCalls::default(), |own| own.proxied_calls(spec))
             },
             files: |section| {
                 parse_section::<S>(section).map_or_else(|_| Vec::new(), |own| own.input_files())

@@ -2,6 +2,24 @@
 
 use crate::formats::named_enum::named;
 
+/// The calls that a proxy has to pass on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProxiedCalls {
+    /// The wire format of their connections.
+    pub wire: WireFormat,
+    /// Whether they go to the API of a language model, which gateways of models understand.
+    pub calls_model: bool,
+}
+
+impl From<WireFormat> for ProxiedCalls {
+    fn from(wire: WireFormat) -> ProxiedCalls {
+        ProxiedCalls {
+            wire,
+            calls_model: false,
+        }
+    }
+}
+
 named! {
     /// The wire format of a connection, as far as it matters to a proxy.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,8 +7,8 @@ use clap::{ArgAction, Args, ValueEnum};
 use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::rows::template::MetadataField;
 use plimsoll_model::spec::{
-    CallSection, LadderSpec, LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, UrlSchemes,
-    WireFormat, generated_file_size, split_scheme,
+    CallSection, LadderSpec, LoadSpec, OptionalPeriod, Problems, ProxiedCalls, ResolveContext,
+    Spec, UrlSchemes, WireFormat, generated_file_size, split_scheme,
 };
 use serde::{Deserialize, Serialize};
 
@@ -104,8 +104,8 @@ impl CallSection for FetchOptions {
     const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
 
-    fn wire_format(&self, _: &Spec) -> WireFormat {
-        WireFormat::Http1
+    fn proxied_calls(&self, _: &Spec) -> ProxiedCalls {
+        WireFormat::Http1.into()
     }
 
     fn apply_defaults(&self, load: &mut LoadSpec) {

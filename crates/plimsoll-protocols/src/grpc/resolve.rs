@@ -17,7 +17,7 @@ use plimsoll_model::rows::template::{self, FieldScope, VaryingMessages};
 use plimsoll_model::rows::template::{RowOrder, VariationSettings};
 use plimsoll_model::spec::{
     CallSection, DEFAULT_DEADLINE, FieldNameRules, LoadSpec, MetadataSpec, OptionalPeriod,
-    PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat,
+    PlanRows, Problem, Problems, ProxiedCalls, ResolveContext, Spec, UrlSchemes, WireFormat,
 };
 
 use self::keys::{check_keys, check_stream_duration, read_message};
@@ -195,8 +195,8 @@ impl CallSection for GrpcSpec {
         self.journey_steps().map(|_| 1)
     }
 
-    fn wire_format(&self, _: &Spec) -> WireFormat {
-        WireFormat::Http2Trailers
+    fn proxied_calls(&self, _: &Spec) -> ProxiedCalls {
+        WireFormat::Http2Trailers.into()
     }
 
     fn input_files(&self) -> Vec<(&'static str, PathBuf)> {

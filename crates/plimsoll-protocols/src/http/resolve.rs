@@ -12,7 +12,7 @@ use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::rows::template::{self, Template};
 use plimsoll_model::spec::{
     CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
-    OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, call_path,
+    OptionalPeriod, PlanRows, Problems, ProxiedCalls, ResolveContext, Spec, UrlSchemes, call_path,
     is_visible_ascii, struct_keys,
 };
 
@@ -116,8 +116,8 @@ impl CallSection for HttpSpec {
             .collect()
     }
 
-    fn wire_format(&self, spec: &Spec) -> WireFormat {
-        self.wire_format(spec)
+    fn proxied_calls(&self, spec: &Spec) -> ProxiedCalls {
+        self.proxied_calls(spec)
     }
 
     fn calls_per_user(&self) -> Option<u32> {

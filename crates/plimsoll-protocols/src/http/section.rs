@@ -7,7 +7,9 @@ use std::str::FromStr;
 
 use clap::{ArgAction, Args};
 use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
-use plimsoll_model::spec::{GoodputSpec, MetadataSpec, OptionalPeriod, Spec, WireFormat};
+use plimsoll_model::spec::{
+    GoodputSpec, MetadataSpec, OptionalPeriod, ProxiedCalls, Spec, WireFormat,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call::HttpVersion;
@@ -193,8 +195,15 @@ impl HttpSpec {
         }
     }
 
-    /// Returns the format that a proxy must understand to forward the connections of `spec`, whose call this is.
-    pub(super) fn wire_format(&self, spec: &Spec) -> WireFormat {
+    /// Returns what a proxy must understand to forward the calls of `spec`, whose call this is.
+    pub(super) fn proxied_calls(&self, spec: &Spec) -> ProxiedCalls {
+        ProxiedCalls {
+            wire: self.wire_format(spec),
+            calls_model: self.api.is_some() || self.stream_format() == Some("openai"),
+        }
+    }
+
+    fn wire_format(&self, spec: &Spec) -> WireFormat {
         if self.websocket.is_some() {
             return WireFormat::Socket;
         }

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{RungSecurity, WireFormat};
+use plimsoll_model::spec::{ProxiedCalls, RungSecurity, WireFormat};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{self, ProxyTask};
 use crate::load::documents::JsonFlag;
-use crate::proxies::{InstalledProxy, Proxy, ProxyCatalog, shipped_definition, shipped_names};
+use crate::proxies::{
+    InstalledProxy, Proxy, ProxyCatalog, SameNeighbours, shipped_definition, shipped_names,
+};
 use crate::screen::console;
 
 /// List the proxies that a ladder can put between load and server.
@@ -114,10 +116,18 @@ fn show_configuration(
     let wrong = |why: String| Failure::error(format_args!("--config {name}: {why}"));
     let installed = proxy.find_installed().map_err(wrong)?;
     let task = ProxyTask {
-        wire: arguments.carry,
+        calls: ProxiedCalls {
+            wire: arguments.carry,
+            calls_model: true,
+        },
         listen: arguments.tls,
         upstream: arguments.upstream_tls.unwrap_or(arguments.tls),
         workers: arguments.workers,
+        // Some proxies work in pairs; this is the first of one.
+        neighbours: SameNeighbours {
+            before: 0,
+            after: 1,
+        },
     };
     let text = ladder_run::example_configuration(&installed, task).map_err(wrong)?;
     console::print_result(format_args!("{text}"))

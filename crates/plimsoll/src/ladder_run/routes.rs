@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use plimsoll_model::spec::{RungSecurity, RungSpec, TlsSpec, WireFormat};
+use plimsoll_model::spec::{ProxiedCalls, RungSecurity, RungSpec, TlsSpec, WireFormat};
 use plimsoll_stack::certificates::CertificatePaths;
 
 use super::sidecars::ProxyTarget;
 use crate::failure::Failure;
-use crate::proxies::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
+use crate::proxies::{
+    IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, SameNeighbours, UpstreamTls,
+};
 
 /// Paths of the system's CA bundle in various distributions.
 const SYSTEM_CA_BUNDLE_PATHS: [&str; 3] = [
@@ -20,25 +22,27 @@ const SYSTEM_CA_BUNDLE_PATHS: [&str; 3] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The task of a proxy: the protocol and the security of both sides, without addresses and files.
+/// The task of a proxy: the protocol and the security of both sides, and its place in a chain, without addresses and
+/// files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyTask {
-    pub(crate) wire: WireFormat,
+    pub(crate) calls: ProxiedCalls,
     /// Security of connections from the load or from the previous proxy.
     pub(crate) listen: RungSecurity,
     /// Security of connections to the next proxy or to the server.
     pub(crate) upstream: RungSecurity,
     pub(crate) workers: u32,
+    pub(crate) neighbours: SameNeighbours,
 }
 
 impl ProxyTask {
     /// Returns the tasks of a rung's proxies, in order from the load to the server.
     pub(super) fn for_rung(rung: &RungSpec, proxies: &[&InstalledProxy]) -> Vec<ProxyTask> {
         let is_passed = rung.passes_tls_through();
-        let mut wire = if is_passed && rung.security != RungSecurity::Off {
-            WireFormat::Bytes
+        let mut calls = if is_passed && rung.security != RungSecurity::Off {
+            WireFormat::Bytes.into()
         } else {
-            rung.spec.call.wire_format(&rung.spec)
+            rung.spec.call.proxied_calls(&rung.spec)
         };
         let at_end = |security| {
             if is_passed {
@@ -50,8 +54,9 @@ impl ProxyTask {
         let last = proxies.len().saturating_sub(1);
         let mut tasks = Vec::new();
         for (nth, proxy) in proxies.iter().enumerate() {
+            let is_same = |other: &&&InstalledProxy| other.proxy.name == proxy.proxy.name;
             tasks.push(ProxyTask {
-                wire,
+                calls,
                 listen: match nth {
                     0 => at_end(rung.security),
                     _ => rung.between_tls,
@@ -61,8 +66,12 @@ impl ProxyTask {
                     _ => at_end(rung.server_security()),
                 },
                 workers: rung.proxy_workers,
+                neighbours: SameNeighbours {
+                    before: proxies[..nth].iter().rev().take_while(is_same).count(),
+                    after: proxies[nth + 1..].iter().take_while(is_same).count(),
+                },
             });
-            wire = proxy.proxy.converted_protocol(wire);
+            calls.wire = proxy.proxy.converted_protocol(calls.wire);
         }
         tasks
     }
@@ -94,12 +103,13 @@ impl ProxyTask {
         let upstream_tls =
             (self.upstream != RungSecurity::Off).then(|| external.unwrap_or_else(of_ours));
         ProxyRoute {
-            wire: self.wire,
+            calls: self.calls,
             listen,
             upstream,
             listen_tls,
             upstream_tls,
             workers: self.workers,
+            neighbours: self.neighbours,
             dir,
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct Proxy {
     tls: Option<VersionQuery>,
     /// Arguments that run the program in the foreground with its configuration.
     pub(super) arguments: Vec<String>,
-    /// Environment variables, in addition to those of Plimsoll's process.
+    /// Environment variables, in addition to those of Plimsoll's process. An empty value removes a variable.
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
     /// Whether certificate and key must be in one file.
@@ -64,6 +64,9 @@ pub(crate) struct Proxy {
 #[serde(deny_unknown_fields)]
 struct VersionQuery {
     arguments: Vec<String>,
+    /// Environment variables, in addition to those of Plimsoll's process.
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
     /// A regular expression whose first group matches the version.
     #[serde(deserialize_with = "pattern")]
     pattern: Regex,
@@ -211,7 +214,9 @@ impl VersionQuery {
     /// Runs `program`; returns the version with its prefix, and the whole output (stdout and stderr). `None` if the
     /// program can't be run, or the pattern does not match.
     fn run_query(&self, program: &Path) -> Option<(String, String)> {
-        let output = Command::new(program).args(&self.arguments).output().ok()?;
+        let mut command = Command::new(program);
+        let command = command.args(&self.arguments).envs(&self.environment);
+        let output = command.output().ok()?;
         let both = [output.stdout, output.stderr].concat();
         let printed = String::from_utf8_lossy(&both).into_owned();
         let found = self.pattern.captures(&printed)?.get(1)?.as_str();

@@ -26,16 +26,26 @@ pub(super) struct TemplateContext<'a> {
     wire: &'static str,
     /// Whether the protocol is HTTP/2 or gRPC.
     multiplexed: bool,
+    calls_model: bool,
     listen: AddressContext,
     upstream: AddressContext,
     listen_tls: Option<ListenContext<'a>>,
     upstream_tls: Option<UpstreamContext<'a>>,
     workers: u32,
+    same_before: usize,
+    same_after: usize,
     dir: &'a Path,
     config_file: PathBuf,
     version: &'a str,
     version_output: &'a str,
     is_root: bool,
+    #[serde(flatten)]
+    limits: LimitsContext,
+}
+
+/// Limits that all proxies have alike.
+#[derive(Debug, Serialize)]
+struct LimitsContext {
     max_idle_connections: u32,
     max_streams: u32,
     max_calls_per_connection: u32,
@@ -73,22 +83,28 @@ struct UpstreamContext<'a> {
 
 impl<'a> TemplateContext<'a> {
     pub(super) fn new(installed: &'a InstalledProxy, route: &'a ProxyRoute) -> TemplateContext<'a> {
+        let wire = route.calls.wire;
         TemplateContext {
-            wire: route.wire.name(),
-            multiplexed: matches!(route.wire, WireFormat::Http2 | WireFormat::Http2Trailers),
+            wire: wire.name(),
+            multiplexed: matches!(wire, WireFormat::Http2 | WireFormat::Http2Trailers),
+            calls_model: route.calls.calls_model,
             listen: AddressContext::new(route.listen),
             upstream: AddressContext::new(route.upstream),
             listen_tls: route.listen_tls.as_ref().map(ListenContext::new),
             upstream_tls: route.upstream_tls.as_ref().map(UpstreamContext::new),
             workers: route.workers,
+            same_before: route.neighbours.before,
+            same_after: route.neighbours.after,
             dir: &route.dir,
             config_file: installed.configuration_file(route),
             version: &installed.version.number,
             version_output: &installed.version.printed,
             is_root: rustix::process::geteuid().is_root(),
-            max_idle_connections: MAX_IDLE_CONNECTIONS,
-            max_streams: MAX_STREAMS,
-            max_calls_per_connection: MAX_CALLS_PER_CONNECTION,
+            limits: LimitsContext {
+                max_idle_connections: MAX_IDLE_CONNECTIONS,
+                max_streams: MAX_STREAMS,
+                max_calls_per_connection: MAX_CALLS_PER_CONNECTION,
+            },
         }
     }
 }

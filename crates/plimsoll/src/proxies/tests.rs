@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 
-use plimsoll_model::spec::RungSecurity;
+use plimsoll_model::spec::{RungSecurity, WireFormat};
 use plimsoll_stack::certificates::CertificatePaths;
 
 use super::*;
@@ -19,19 +20,29 @@ fn installed(proxy: &Arc<Proxy>, number: &str, printed: &str) -> InstalledProxy 
     }
 }
 
+/// Returns the task of the first of two proxies.
+fn task(wire: WireFormat, listen: RungSecurity, upstream: RungSecurity) -> ProxyTask {
+    ProxyTask {
+        calls: ProxiedCalls {
+            wire,
+            calls_model: true,
+        },
+        listen,
+        upstream,
+        workers: 2,
+        neighbours: SameNeighbours {
+            before: 0,
+            after: 1,
+        },
+    }
+}
+
 fn tasks() -> impl Iterator<Item = ProxyTask> {
     let security = RungSecurity::ALL;
     let legs = security
         .into_iter()
         .flat_map(move |listen| security.map(|upstream| (listen, upstream)));
-    legs.flat_map(|(listen, upstream)| {
-        WireFormat::ALL.map(|wire| ProxyTask {
-            wire,
-            listen,
-            upstream,
-            workers: 2,
-        })
-    })
+    legs.flat_map(|(listen, upstream)| WireFormat::ALL.map(|wire| task(wire, listen, upstream)))
 }
 
 #[test]
@@ -65,9 +76,109 @@ fn shipped_proxies_have_a_configuration_for_every_task() {
         }
     }
     // Five protocols, each end with three kinds of security.
-    for name in ["haproxy", "nginx", "envoy"] {
+    for name in ["haproxy", "nginx", "envoy", "envoy-tunnel"] {
         assert_eq!(made[name], 45, "{name}");
     }
+    // Plaintext or TLS of servers, on both sides.
+    assert_eq!(made["litellm"], 4);
+}
+
+/// The first end of a tunnel sends CONNECT requests over HTTP/2, and the second accepts them; the ends of the chain have
+/// the protocol of the calls.
+#[test]
+fn tunnel_ends_are_configured_by_their_place() {
+    let catalog = ProxyCatalog::load(None).unwrap();
+    let tunnel = installed(catalog.find_proxy("envoy-tunnel").unwrap(), "1.40.0", "");
+    let (off, mutual) = (RungSecurity::Off, RungSecurity::Mutual);
+    let at = |before, after, task| {
+        let neighbours = SameNeighbours { before, after };
+        example_configuration(&tunnel, ProxyTask { neighbours, ..task })
+    };
+    let near = at(0, 1, task(WireFormat::Http1, mutual, mutual)).unwrap();
+    for part in ["tunneling_config", "http2_protocol_options: {}"] {
+        assert!(near.contains(part), "{part}: {near}");
+    }
+    let offers = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter_map(|line| line.split_once("alpn_protocols: "));
+        lines.map(|(_, offered)| offered.to_owned()).collect()
+    };
+    assert_eq!(offers(&near), ["[\"http/1.1\"]", "[\"h2\"]"]);
+    let far = at(1, 0, task(WireFormat::Http1, mutual, mutual)).unwrap();
+    for part in ["connect_matcher", "connect_config", "allow_connect: true"] {
+        assert!(far.contains(part), "{part}: {far}");
+    }
+    assert_eq!(offers(&far), ["[\"h2\"]", "[\"http/1.1\"]"]);
+    let plain = at(3, 0, task(WireFormat::Bytes, mutual, off)).unwrap();
+    assert!(plain.contains("connect_matcher"), "{plain}");
+    let said = at(2, 0, task(WireFormat::Http1, off, off)).unwrap_err();
+    assert!(said.contains("a tunnel has two ends"), "{said}");
+}
+
+#[test]
+fn gateway_of_models_refuses_other_calls() {
+    let catalog = ProxyCatalog::load(None).unwrap();
+    let gateway = installed(catalog.find_proxy("litellm").unwrap(), "1.108.7", "");
+    let (off, server) = (RungSecurity::Off, RungSecurity::Server);
+    let secured = task(WireFormat::Http1, server, server);
+    let text = example_configuration(&gateway, secured).unwrap();
+    assert!(text.contains("\"https://localhost:9090/v1\""), "{text}");
+    let calls = WireFormat::Http1.into();
+    let plain = task(WireFormat::Http1, off, off);
+    let other = ProxyTask { calls, ..plain };
+    let said = example_configuration(&gateway, other).unwrap_err();
+    assert!(said.contains("the API of a language model"), "{said}");
+    let text = example_configuration(&gateway, plain).unwrap();
+    assert!(text.contains("\"http://127.0.0.1:9090/v1\""), "{text}");
+}
+
+#[test]
+fn empty_variables_are_removed_from_environment() {
+    let catalog = ProxyCatalog::load(None).unwrap();
+    let gateway = installed(catalog.find_proxy("litellm").unwrap(), "1.108.7", "");
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let route = ProxyRoute {
+        calls: WireFormat::Http1.into(),
+        listen: at(8080),
+        upstream: at(9090),
+        listen_tls: None,
+        upstream_tls: Some(UpstreamTls {
+            ca: None,
+            identity: None,
+            server_name: "localhost".to_owned(),
+        }),
+        workers: 1,
+        neighbours: SameNeighbours::default(),
+        dir: PathBuf::from("/run/proxy"),
+    };
+    let command = gateway.command(&route).unwrap();
+    let value = |name: &str| {
+        let found = command.get_envs().find(|(known, _)| *known == name);
+        found.and_then(|(_, value)| value?.to_str())
+    };
+    assert_eq!(value("SSL_VERIFY"), Some("False"));
+    let is_removed = |name: &str| command.get_envs().any(|of| of == (OsStr::new(name), None));
+    assert!(is_removed("DATABASE_URL") && is_removed("SSL_KEYFILE_PATH"));
+}
+
+#[test]
+fn version_query_has_its_own_environment() {
+    let (_, haproxy) = SHIPPED_DEFINITIONS[0];
+    let text = haproxy
+        .replacen("[\"haproxy\"]", "[\"sh\"]", 1)
+        .replacen(
+            "[\"-vv\"]",
+            "[\"-c\", 'echo \"HAProxy version $NUMBER\"']",
+            1,
+        )
+        .replacen(
+            "'HAProxy version (\\S+)'",
+            "'version (\\S+)', environment = { NUMBER = \"2.9\" }",
+            1,
+        );
+    let proxy = Arc::new(Proxy::parse("mine", &text, "mine.toml").unwrap());
+    assert_eq!(proxy.find_installed().unwrap().version.number, "2.9");
 }
 
 #[test]
@@ -153,12 +264,11 @@ fn joined_keys_are_in_one_file() {
     let catalog = ProxyCatalog::load(None).unwrap();
     let set = CertificatePaths::for_dir(Path::new("/run/certs"));
     for proxy in catalog.iter() {
-        let task = ProxyTask {
-            wire: WireFormat::Http1,
-            listen: RungSecurity::Mutual,
-            upstream: RungSecurity::Mutual,
-            workers: 1,
-        };
+        let task = task(
+            WireFormat::Http1,
+            RungSecurity::Mutual,
+            RungSecurity::Mutual,
+        );
         // Some have no client certificates.
         let Ok(text) = example_configuration(&installed(proxy, "1.26.0", ""), task) else {
             continue;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+mod proxy_list;
+
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -329,35 +331,6 @@ fn own_proxy_replaces_built_in_one() {
     }
 }
 
-#[test]
-fn proxies_are_listed_with_their_configurations() {
-    let place = Place::new();
-    let all = place.expect_json(0, &["proxies", "--json"]);
-    let nginx = &all["proxies"].as_array().unwrap()[1];
-    assert_eq!(nginx["name"], "nginx");
-    assert!(
-        nginx["version"]
-            .as_str()
-            .is_some_and(|v| v.starts_with("1.")),
-        "{nginx}"
-    );
-    assert!(
-        nginx["tls"]
-            .as_str()
-            .is_some_and(|v| v.starts_with("OpenSSL")),
-        "{nginx}"
-    );
-    let config = [
-        "proxies", "--config", "nginx", "--carry", "grpc", "--tls", "mutual",
-    ];
-    let out = place.expect(0, &config);
-    for line in ["grpc_pass grpcs://server;", "ssl_verify_client on;"] {
-        assert!(out.contains(line), "{out}");
-    }
-    let wrong = place.run(&["proxies", "--config", "squid"]);
-    assert_eq!(wrong.status.code(), Some(2));
-}
-
 /// A chain of two proxies, as in a service mesh: mutual TLS between them, plaintext or TLS at its ends. One of them is
 /// defined in a folder of the user's.
 #[test]
@@ -366,6 +339,8 @@ fn chains_carry_calls_through_every_proxy() {
     let definition = place.expect(0, &["proxies", "--definition", "haproxy"]);
     fs::create_dir(place.path("proxies")).unwrap();
     let mine = definition.replacen("\"HAProxy\"", "\"Mine\"", 1);
+    let place_in_chain = "config = '''\n# {{ same_before }} before, {{ same_after }} after, model: {{ calls_model }}\n";
+    let mine = mine.replacen("config = '''\n", place_in_chain, 1);
     fs::write(place.path("proxies/mine.toml"), mine).unwrap();
     for (name, call, server) in CALLS {
         let ladder = format!(
@@ -399,6 +374,16 @@ fn chains_carry_calls_through_every_proxy() {
             "{far}"
         );
         assert!(config("3-1-mine/haproxy.cfg").contains("nbthread 2"));
+        let calls_model = name == "llm";
+        for (file, neighbours) in [
+            ("2-2-mine", "0 before, 0 after"),
+            ("3-1-mine", "0 before, 1 after"),
+            ("3-2-mine", "1 before, 0 after"),
+        ] {
+            let text = config(&format!("{file}/haproxy.cfg"));
+            let said = format!("# {neighbours}, model: {calls_model}\n");
+            assert!(text.contains(&said), "{said}: {text}");
+        }
     }
     let err = stderr_of(&place.run(&["ladder", "grpc.toml", "--proxies", "nowhere"]));
     assert!(err.contains("`mine` is unknown"), "{err}");
