@@ -12,6 +12,28 @@ use std::process::{Command, Output};
 use support::ports::free_port;
 use support::{MAX_WAIT, Place, output, text};
 
+/// Stands in for `plimsoll` in bench/tax.py: a ladder is a record, unless the file `broken` names a part of its folder.
+const LADDER_STAND_IN: &str = r#"#!/usr/bin/env python3
+import json, pathlib, sys
+command, words = sys.argv[1], sys.argv[2:]
+if command == "proxies":
+    print(json.dumps({"proxies": [{"name": "nginx", "program": "/usr/sbin/nginx"}]}))
+elif command == "ladder":
+    folder = pathlib.Path(words[words.index("--out") + 1])
+    with open("measured", "a") as file:
+        print(folder.name, file=file)
+    if pathlib.Path("broken").read_text() in folder.name:
+        sys.exit("no such server")
+    folder.mkdir()
+    rungs = [{"name": name, "slices": [{"ok": 5, "errors": 0}]} for name in ("bare", "nginx", "first", "chain")]
+    (folder / "ladder.json").write_text(json.dumps({"interrupted": False, "rungs": rungs}))
+else:
+    chain = words[words.index("--chain") + 1].split(",") if "--chain" in words else None
+    cost = {"metric": "p50", "added": 5.0, "low": 4.0, "high": 6.0}
+    chains = [chain] if chain else [["nginx"], ["second"], ["chain"]]
+    print(json.dumps({"predictions": [{"chain": chain, "metrics": [cost]} for chain in chains]}))
+"#;
+
 const OURS: &str = env!("CARGO_BIN_EXE_plimsoll");
 
 /// Runs the shortest form of a benchmark with these variables.
@@ -130,5 +152,69 @@ echo "requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0
         let (code, _, problem) = run(sofaload);
         assert_eq!(code, Some(1), "{sofaload}: {problem}");
         assert!(problem.contains(words), "{sofaload}: {problem}");
+    }
+}
+
+/// A ladder that fails is reported, the others go on, and a second start measures nothing else.
+#[test]
+fn tax_reports_failures_and_resumes() {
+    let place = Place::new();
+    write_script(&place, "plimsoll.py", LADDER_STAND_IN);
+    let stand_in = place.path("plimsoll.py").display().to_string();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/tax.py");
+    let run = |flags: &[&str], broken: &str| {
+        fs::write(place.path("broken"), broken).expect("writable");
+        let mut command = Command::new("python3");
+        command
+            .arg(&script)
+            .args(["--protocols", "http", "--seconds", "1", "--keep", "kept"])
+            .args(flags)
+            .current_dir(place.path("."))
+            .env("PLIMSOLL", &stand_in)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        let ran = output(&mut command, MAX_WAIT);
+        let problem = text(&ran.stderr);
+        assert!(!problem.contains("Traceback"), "{problem}");
+        let measured = place.read("measured");
+        let measured: Vec<&str> = measured.lines().collect();
+        (ran.status.code(), text(&ran.stdout), measured.join(" "))
+    };
+    let (code, said, measured) = run(&[], "-server");
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(measured, "http-off http-server http-mutual");
+    for part in [
+        "FAILED: http-server: no such server",
+        "| nginx | +5.0 ± 1.0 µs |",
+        "### failures",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said, measured) = run(&[], "nothing");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(measured, "http-off http-server http-mutual http-server");
+    let (code, said, _) = run(&["--closure", "2"], "chain-1");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1 of 1 chains were as predicted"), "{said}");
+    let (code, said, measured) = run(&["--closure", "2"], "nothing");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        measured.ends_with("http-chain-1 http-chain-2 http-chain-1"),
+        "{measured}"
+    );
+    // The stand-in claims a difference each time.
+    let (code, said, measured) = run(&["--same", "2"], "nothing");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("claimed in 2 of 2"), "{said}");
+    // What was measured is not replaced.
+    for (flags, part) in [
+        (&["--rate", "9"][..], "a ladder of another plan"),
+        (
+            &["--keep", "other", "--budget", "0.000001"],
+            "the time of --budget is over",
+        ),
+    ] {
+        let (code, said, again) = run(flags, "nothing");
+        assert_eq!((code, again.len()), (Some(1), measured.len()), "{said}");
+        assert!(said.contains(part), "{part}: {said}");
     }
 }
