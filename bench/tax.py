@@ -112,7 +112,7 @@ class Study:
         self.root = root
         self.rate = arguments.rate
         self.seconds = arguments.seconds
-        self.end = time.monotonic() + arguments.budget * 60 if arguments.budget else None
+        self.end = None if arguments.budget is None else time.monotonic() + arguments.budget * 60
         self.failures = []
 
     def fail(self, what):

@@ -209,7 +209,7 @@ fn tax_reports_failures_and_resumes() {
     for (flags, part) in [
         (&["--rate", "9"][..], "a ladder of another plan"),
         (
-            &["--keep", "other", "--budget", "0.000001"],
+            &["--keep", "other", "--budget", "0"],
             "the time of --budget is over",
         ),
     ] {

@@ -215,11 +215,15 @@ fn join_layer_names(layers: &[PricedLayer]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparisons::ladder::SliceResult;
+    use crate::comparisons::ladder::{SliceResult, TokenFigures};
 
     fn rung(name: &str, settings: &[(&str, &str)], p50: f64, proxy: Option<f64>) -> Rung {
         let slice = |nth: u32| SliceResult {
             p50_us: Some(p50 + f64::from(nth % 3)),
+            tokens: Some(TokenFigures {
+                first_p50_us: Some(p50 / 2.0),
+                ..TokenFigures::default()
+            }),
             client_cpu_us_per_call: Some(p50 / 10.0),
             sidecar_cpu_us_per_call: proxy,
             ..SliceResult::default()
@@ -308,6 +312,7 @@ mod tests {
             (p50.low - 105.0 * (1.0 - COMPOSITION_TOLERANCE)).abs() < 1e-9,
             "{p50:?}"
         );
+        assert!((of(LadderMetric::FirstToken).estimate - 52.5).abs() < 1e-9);
         assert!((of(LadderMetric::SidecarCpu).estimate - 80.0).abs() < 1e-9);
         assert!((of(LadderMetric::ClientCpu).estimate - 10.5).abs() < 1e-9);
         // The server was not watched.

@@ -2,6 +2,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::*;
+use crate::comparisons::ladder::batches::BatchesRecord;
 
 /// A ladder of rungs that add these costs (µs) each, on a machine with noise and drift.
 fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
@@ -120,4 +121,46 @@ fn ladder_record_round_trips() {
     let read = LadderRecord::load(dir.path()).unwrap();
     assert_eq!(read.rungs.len(), 2);
     assert!(LadderRecord::exists_in(dir.path()));
+}
+
+/// A batch has too few gaps between tokens for their p99.
+#[test]
+fn token_gaps_are_compared_by_replicate_in_batches() {
+    let mut ladder = simulated(&[0.0, 40.0], 20, 5);
+    for (rung, gap_us) in ladder.rungs.iter_mut().zip([2_000.0, 9_000.0]) {
+        for (nth, slice) in rung.slices.iter_mut().enumerate() {
+            slice.tokens = Some(TokenFigures {
+                gap_p99_us: Some(gap_us + nth as f64),
+                ..TokenFigures::default()
+            });
+        }
+    }
+    ladder.batches = Some(BatchesRecord::from_measurements(&[], ALPHA, 0, 1));
+    let AddedCost::Significant(gap) = ladder.added_cost(1, 0, LadderMetric::TokenGap) else {
+        panic!("{:?}", ladder.added_cost(1, 0, LadderMetric::TokenGap));
+    };
+    assert!(gap.low <= 7_000.0 && gap.high >= 7_000.0, "{gap:?}");
+    assert_eq!(
+        ladder.added_cost(1, 0, LadderMetric::P50),
+        AddedCost::TooFewRounds
+    );
+}
+
+#[test]
+fn token_gates_need_calls_that_stream() {
+    let mut ladder = simulated(&[0.0, 40.0], 20, 5);
+    ladder.gates = vec!["first_token +1ms".parse().unwrap()];
+    let obstacle = ladder.evaluate_gates()[0].obstacle;
+    assert_eq!(obstacle, Some(GateObstacle::NotMeasured));
+    for slice in ladder.rungs.iter_mut().flat_map(|rung| &mut rung.slices) {
+        slice.tokens = Some(TokenFigures {
+            first_p50_us: slice.p50_us,
+            ..TokenFigures::default()
+        });
+    }
+    let result = &ladder.evaluate_gates()[0];
+    assert_eq!(
+        (result.obstacle, result.outcome),
+        (None, GateOutcome::Within)
+    );
 }
