@@ -16,7 +16,12 @@ use crate::sections::table::TextTable;
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
     let shown: Vec<LadderMetric> = measured_metrics(ladder)
         .into_iter()
-        .filter(|m| matches!(m, LadderMetric::P50 | LadderMetric::P99))
+        .filter(|m| {
+            matches!(
+                m,
+                LadderMetric::P50 | LadderMetric::P99 | LadderMetric::FirstToken
+            )
+        })
         .collect();
     if ladder.rungs.len() < 2 || shown.is_empty() {
         return html! {};

@@ -6,11 +6,15 @@ use crate::runs;
 
 use std::path::Path;
 
+use plimsoll_model::comparisons::ladder::batches::RungDifference;
+use plimsoll_model::comparisons::ladder::{LadderMetric, TokenFigures};
 use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::runs::run::{Run, RunEnding};
+use plimsoll_model::statistics::paired::PairedDifference;
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
-use plimsoll_report::markdown;
+use plimsoll_report::terminal::TerminalOptions;
+use plimsoll_report::{ladder, markdown};
 use runs::{Fixture, finished_in};
 
 fn view(name: &str) -> RunView {
@@ -239,6 +243,54 @@ fn a_ladder_shows_its_rungs() {
     ] {
         assert!(page.contains(words), "{words}");
     }
+}
+
+/// The bill of a stream: in the page, in the terminal, and as a sentence.
+#[test]
+fn ladder_of_streams_has_rows_of_tokens() {
+    let mut record = records::ladder_in_batches();
+    for rung in &mut record.rungs {
+        rung.slices[0].tokens = Some(TokenFigures {
+            first_p50_us: Some(20_000.0),
+            per_token_p50_us: Some(5_000.0),
+            gap_p99_us: Some(9_000.0),
+        });
+    }
+    if let Some(batches) = &mut record.batches {
+        batches.differences.push(RungDifference {
+            of: 1,
+            to: 0,
+            metric: LadderMetric::FirstToken,
+            paired: PairedDifference {
+                shift: 350.0,
+                low: 330.0,
+                high: 380.0,
+            },
+        });
+    }
+    let page = html::ladder_page(&record, "", Path::new("runs/ladder"));
+    check_page(&page);
+    assert!(page.contains("at the first token (p50)"));
+    let text = ladder::render(&record, &TerminalOptions::default());
+    for words in [
+        "first token (p50)",
+        "time per token (p50)",
+        "token gap (p99)",
+        "it adds 350 µs ± 30 µs to the time to the first token (p50)",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    record.gates = vec!["first_token +1us".parse().expect("a gate")];
+    let text = ladder::render(&record, &TerminalOptions::default());
+    assert!(text.contains("first_token +1us BEYOND"), "{text}");
+    for rung in &mut record.rungs {
+        rung.slices[0].tokens = None;
+    }
+    let text = ladder::render(&record, &TerminalOptions::default());
+    assert!(
+        text.contains("the calls of a rung stream no tokens"),
+        "{text}"
+    );
 }
 
 #[test]
