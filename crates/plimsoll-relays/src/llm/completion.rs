@@ -260,6 +260,7 @@ impl TokenPacer {
         let llm = Arc::clone(self.running.llm());
         if let (None, Some(slots)) = (&self.slot, &llm.slots) {
             let slots = Arc::clone(slots);
+            let _waiting = llm.waiting.enter();
             self.slot = tokio::select! {
                 slot = slots.acquire_owned() => slot.ok(),
                 _ = self.halt.wait_for(|halt| *halt) => return None,

@@ -1,5 +1,7 @@
 //! The service's metrics, shown at `/metrics`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -52,12 +54,27 @@ impl LlmStats {
             .observe(took);
     }
 
-    /// Returns the registry for `/metrics`. `running` is the number of runs in progress.
-    pub(super) fn registry(&self, running: &watch::Sender<usize>, bus: &Bus) -> Registry {
+    /// Returns the registry for `/metrics`. `running` is the number of runs in progress, of which `waiting` have no slot
+    /// yet.
+    pub(super) fn registry(
+        &self,
+        running: &watch::Sender<usize>,
+        waiting: &WaitingCount,
+        bus: &Bus,
+    ) -> Registry {
         let mut registry = new_registry("llm");
         let (running, bus) = (running.subscribe(), bus.clone());
-        let read = ComputedMetric::gauge(move || *running.borrow() as u64);
+        let (all, waiting) = (running.clone(), waiting.clone());
+        let read = ComputedMetric::gauge(move || *all.borrow() as u64);
         registry.register("runs_going_on", "Runs in progress on this instance", read);
+        let without_slot = waiting.clone();
+        let read = ComputedMetric::gauge(move || {
+            let running = *running.borrow() as u64;
+            running.saturating_sub(without_slot.get())
+        });
+        registry.register("requests_running", "Answers that have a slot", read);
+        let read = ComputedMetric::gauge(move || waiting.get());
+        registry.register("requests_waiting", "Answers that wait for a slot", read);
         let read = ComputedMetric::gauge(move || u64::from(bus.is_up()));
         registry.register("bus_up", "Whether the bus is available", read);
         self.register_counters(&mut registry);
@@ -66,5 +83,31 @@ impl LlmStats {
         let help = "From a request's head to its answer";
         registry.register_with_unit("request", help, Unit::Seconds, self.took.clone());
         registry
+    }
+}
+
+/// The number of answers that wait for a slot. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WaitingCount(Arc<AtomicU64>);
+
+impl WaitingCount {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts an answer as waiting until the guard is dropped.
+    pub(super) fn enter(&self) -> WaitingGuard {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        WaitingGuard(self.clone())
+    }
+}
+
+/// An answer that waits for a slot.
+#[derive(Debug)]
+pub(super) struct WaitingGuard(WaitingCount);
+
+impl Drop for WaitingGuard {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -42,6 +42,7 @@ use completion::{ServedApi, answer_request};
 use connection::ApiConnection;
 use frames::AnswerText;
 pub use metrics::LlmStats;
+use metrics::WaitingCount;
 
 /// The APIs that the model is served over.
 static APIS: [&ServedApi; 7] = [
@@ -112,6 +113,8 @@ pub struct LlmService {
     text: AnswerText,
     options: LlmOptions,
     slots: Option<Arc<Semaphore>>,
+    /// Number of answers that wait for a slot.
+    waiting: WaitingCount,
     metrics: LlmStats,
     metrics_registry: Registry,
     refusals: RefusalLog,
@@ -127,8 +130,10 @@ impl LlmService {
     /// Creates a service; `keys` sign the tokens that open sessions.
     pub fn new(bus: Bus, keys: TokenKeys, options: LlmOptions) -> LlmService {
         let (metrics, running) = (LlmStats::default(), watch::Sender::new(0));
+        let waiting = WaitingCount::default();
         LlmService {
-            metrics_registry: metrics.registry(&running, &bus),
+            metrics_registry: metrics.registry(&running, &waiting, &bus),
+            waiting,
             metrics,
             refusals: RefusalLog::default(),
             running,
