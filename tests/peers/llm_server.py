@@ -1,6 +1,6 @@
 """OpenAI's routes as commonly written in Python: an ASGI application that streams server-sent events, on uvicorn, or
 on hypercorn (also HTTP/2) if the first argument says so. The model's name selects how it answers; the key must be
-`sk-7f3a9c`. Prints its address."""
+`sk-7f3a9c`. /metrics has the names of vLLM. Prints its address."""
 
 import asyncio
 import json
@@ -16,6 +16,29 @@ async def whole_body(receive):
         body += message.get("body", b"")
         if not message.get("more_body"):
             return body
+
+
+# Requests that are being answered, words of all prompts, and words of all answers.
+counts = {"running": 0, "prompt": 0, "generated": 0}
+
+
+def metrics():
+    """Returns the metrics as vLLM's server writes them, with the Python client of Prometheus."""
+    labels = 'engine="0",model_name="m"'
+    return "".join(
+        f"# HELP {name} Help.\n# TYPE {name.removesuffix('_total')} {kind}\n{name}{{{labels}}} {value:.1f}\n"
+        for name, kind, value in [
+            ("vllm:num_requests_running", "gauge", counts["running"]),
+            ("vllm:num_requests_waiting", "gauge", 0),
+            ("vllm:kv_cache_usage_perc", "gauge", 0.25),
+            ("vllm:prefix_cache_queries_total", "counter", counts["prompt"]),
+            ("vllm:prefix_cache_hits_total", "counter", counts["prompt"] / 2),
+            ("vllm:num_preemptions_total", "counter", 3),
+            ("vllm:prompt_tokens_total", "counter", counts["prompt"]),
+            ("vllm:generation_tokens_total", "counter", counts["generated"]),
+            ("process_open_fds", "gauge", 9),
+        ]
+    )
 
 
 def echo(text):
@@ -44,6 +67,9 @@ async def app(scope, receive, send):
         await begin(status, "application/json")
         await say(json.dumps({"error": {"message": message, "type": "invalid_request_error"}}), False)
 
+    if scope["path"] == "/metrics":
+        await begin(200, "text/plain; version=0.0.4; charset=utf-8")
+        return await say(metrics(), False)
     if headers.get("authorization") != "Bearer sk-7f3a9c":
         return await refuse(401, "Incorrect API key provided")
     asked = json.loads(body)
@@ -73,6 +99,7 @@ async def app(scope, receive, send):
         choice = {"delta": {"content": text}} if chat else {"text": text}
         return event([{"index": 0, **choice, "finish_reason": None}])
 
+    counts["prompt"] += len(prompt.split())
     await begin(200, "text/event-stream")
     # A comment, as some servers send to keep proxies from timing out.
     await say(": waiting\r\n\r\n")
@@ -83,6 +110,7 @@ async def app(scope, receive, send):
         if asked["model"] == "fails" and number == 2:
             await say('data: {"error": {"message": "CUDA out of memory", "code": 500}}\n\n')
             return await say("", False)
+        counts["generated"] += 1
         await say(piece(word + " "))
         await asyncio.sleep(0.005)
     if asked["model"] == "short":

@@ -7,6 +7,7 @@ pub(crate) mod fingerprint;
 pub mod input;
 pub(crate) mod json_line;
 pub mod labels;
+pub mod metrics_text;
 pub(crate) mod named_enum;
 pub mod output;
 pub mod quantity;

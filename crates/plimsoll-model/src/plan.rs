@@ -31,7 +31,7 @@ pub use tls::{
 };
 pub use tokens::TokenCounter;
 pub use unix_socket::UnixSocket;
-pub use watch::WatchedProcess;
+pub use watch::{MetricsSource, WatchedProcess};
 
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,8 @@ pub struct Plan {
     pub watch: WatchedProcess,
     /// The settings of CPU profiling; `None`: nothing is sampled.
     pub profile: Option<ProfilePlan>,
+    /// Where the server publishes its own metrics; `None`: they are not read.
+    pub server_metrics: Option<MetricsSource>,
     /// The seed of everything random.
     pub seed: u64,
     /// The user's labels of the run.

@@ -17,6 +17,7 @@ mod phases;
 mod protocol_measures;
 mod rungs;
 mod runs_folder;
+mod server_metrics;
 mod spectrum;
 mod sweep;
 mod tables;
@@ -134,6 +135,7 @@ fn run_sections(views: &[RunView]) -> Markup {
         (tables::errors_section(views))
         (phases::section(views))
         (memory::memory(views))
+        (server_metrics::sections(views))
         (flames::sections(views))
         (tables::resources_section(views))
         (tables::health_section(views))

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::sections::overhead::overhead;
 use crate::sections::profile::{self, LadderProfiles};
+use crate::sections::server_metrics;
 use crate::sweep;
 
 /// The version of the document, increased whenever a key changes its meaning or place.
@@ -96,6 +97,9 @@ fn run_document(run: &Run, overhead_over: Option<Duration>) -> Value {
     document["objectives"] = json!(judged);
     if let Some(profile) = profile::document(&run.dir) {
         document["profile"] = profile;
+    }
+    if let Some(metrics) = server_metrics::document(&run.dir) {
+        document["server_metrics"] = metrics;
     }
     if let Some(delay) = overhead_over {
         document["overhead"] = json!(overhead(run, delay));

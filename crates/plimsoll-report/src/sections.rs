@@ -11,6 +11,7 @@ pub(crate) mod overhead;
 pub(crate) mod profile;
 pub(crate) mod protocol_measures;
 pub(crate) mod rotation;
+pub(crate) mod server_metrics;
 pub(crate) mod settled_calls;
 pub(crate) mod shards;
 pub(crate) mod slowest;

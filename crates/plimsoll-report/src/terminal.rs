@@ -10,6 +10,7 @@ mod memory;
 mod objectives;
 mod profile;
 mod protocol_measures;
+mod server_metrics;
 mod slowest_calls;
 mod table;
 mod times;
@@ -114,6 +115,7 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
         );
     }
     write_resources(&mut out, run, options);
+    server_metrics::write_server_metrics(&mut out, run, options);
     profile::write_profile(&mut out, run, options);
     write_notes(&mut out, run, options);
     out

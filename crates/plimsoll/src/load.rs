@@ -17,3 +17,4 @@ pub(crate) mod process;
 pub(crate) mod profiler;
 pub(crate) mod protocols;
 pub(crate) mod run_folders;
+pub(crate) mod server_metrics;

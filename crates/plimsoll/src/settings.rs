@@ -7,5 +7,6 @@ pub(crate) mod flag_names;
 pub(crate) mod listening;
 pub(crate) mod load_flags;
 pub(crate) mod load_limits;
+pub(crate) mod metrics_url;
 pub(crate) mod origins;
 pub(crate) mod problems;

@@ -1,4 +1,4 @@
-//! The server process that a run watches.
+//! The server process that a run watches, and the metrics that the server publishes itself.
 
 /// The server process whose CPU, memory and descriptors are read every interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,4 +16,13 @@ pub enum WatchedProcess {
     Started,
     /// No process.
     Nothing,
+}
+
+/// Where a server publishes its own metrics, in the text format of Prometheus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsSource {
+    /// The path `/metrics` at the target's host and port.
+    Target,
+    /// This URL.
+    Url(String),
 }

@@ -66,6 +66,11 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let objectives = problems.resolve_objectives(spec, call.as_ref(), load.as_ref());
     let watch = WatchSpec::resolve(spec.watch.as_ref(), &mut problems);
     let profile = WatchSpec::resolve_profile(spec.watch.as_ref(), &mut problems);
+    let socket = target
+        .as_ref()
+        .and_then(|(target, _)| target.socket.as_ref());
+    let server_metrics =
+        WatchSpec::resolve_metrics_source(spec.watch.as_ref(), socket, &mut problems);
     let seed = spec.seed.unwrap_or(DEFAULT_SEED);
     if i64::try_from(seed).is_err() {
         problems.add("seed", format!("{seed} is too large: at most {}", i64::MAX));
@@ -92,6 +97,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             objectives,
             watch,
             profile,
+            server_metrics,
             seed,
             labels: spec.labels.clone(),
             keep_requests: spec.requests.unwrap_or(false),

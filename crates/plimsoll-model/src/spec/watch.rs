@@ -1,13 +1,18 @@
-//! `[watch]`: the server process whose CPU and memory are read, and the settings of CPU profiling.
+//! `[watch]`: the server process whose CPU and memory are read, the metrics that the server publishes itself, and the
+//! settings of CPU profiling.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problems;
+use crate::formats::redaction::mask_urls;
 use crate::plan::{
-    DEFAULT_SAMPLING_HZ, MAX_SAMPLING_HZ, Plan, ProfilePlan, ProfiledEnd, StackUnwinding,
-    WatchedProcess,
+    DEFAULT_SAMPLING_HZ, MAX_SAMPLING_HZ, MetricsSource, Plan, ProfilePlan, ProfiledEnd,
+    StackUnwinding, UnixSocket, WatchedProcess,
 };
+
+/// The value of `server_metrics` that means the path `/metrics` of the target.
+const TARGET_METRICS: &str = "auto";
 
 /// The server process to watch. Default: the one that listens on the target's port.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +51,12 @@ pub struct WatchSpec {
     /// `"dwarf"` is for programs compiled without frame pointers, and costs more.
     #[arg(long, value_name = "HOW", help_heading = "Run")]
     pub unwind: Option<String>,
+    /// Read the metrics that a model's server publishes (Prometheus) from this URL once a second; auto: from /metrics
+    /// at the target's host and port.
+    ///
+    /// Those of vLLM, SGLang, TGI and llama.cpp are known. Default: they are not read.
+    #[arg(long, value_name = "URL", help_heading = "Run")]
+    pub server_metrics: Option<String>,
 }
 
 impl WatchSpec {
@@ -132,6 +143,39 @@ impl WatchSpec {
         })
     }
 
+    /// Resolves where the server publishes its own metrics, and reports what is no URL. `socket`: the target's Unix
+    /// socket. `None`: the metrics are not read.
+    pub(super) fn resolve_metrics_source(
+        watch: Option<&WatchSpec>,
+        socket: Option<&UnixSocket>,
+        problems: &mut Problems,
+    ) -> Option<MetricsSource> {
+        const KEY: &str = "watch.server_metrics";
+        let typed = watch?.server_metrics.as_deref()?;
+        if typed == TARGET_METRICS {
+            if socket.is_some() {
+                problems.add(
+                    KEY,
+                    "a target on a Unix socket has no port to read them from: write the whole URL",
+                );
+            }
+            return Some(MetricsSource::Target);
+        }
+        if !typed.contains("://") {
+            let masked = mask_urls(typed);
+            problems.add(
+                KEY,
+                format!("`{masked}` is not a URL: write the whole URL, or auto"),
+            );
+        } else if mask_urls(typed) != typed {
+            problems.add(
+                KEY,
+                "the URL has a password or a key, which the run directory would show: use one without",
+            );
+        }
+        Some(MetricsSource::Url(typed.to_owned()))
+    }
+
     /// Returns the same profile settings for the process `pid`; `None`: no process is watched.
     #[must_use]
     pub fn with_process(&self, pid: Option<u32>) -> WatchSpec {
@@ -174,6 +218,10 @@ impl WatchSpec {
             watch.profile_hz = Some(profile.frequency_hz);
             watch.unwind = Some(profile.unwinding.name().to_owned());
         }
+        watch.server_metrics = plan.server_metrics.as_ref().map(|source| match source {
+            MetricsSource::Target => TARGET_METRICS.to_owned(),
+            MetricsSource::Url(url) => url.clone(),
+        });
         watch
     }
 }
@@ -262,5 +310,38 @@ mod tests {
             assert!(said.contains(problem), "{said}");
         }
         assert_eq!(of(WatchSpec::default()), (None, String::new()));
+    }
+
+    #[test]
+    fn metrics_source_is_url_or_target() {
+        let of = |typed: &str, socket: Option<&UnixSocket>| {
+            let watch = WatchSpec {
+                server_metrics: Some(typed.to_owned()),
+                ..WatchSpec::default()
+            };
+            let mut problems = Problems::default();
+            let found = WatchSpec::resolve_metrics_source(Some(&watch), socket, &mut problems);
+            let said: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+            (found, said.join(" "))
+        };
+        let url = "http://127.0.0.1:9/metrics";
+        assert_eq!(
+            of(url, None),
+            (Some(MetricsSource::Url(url.to_owned())), String::new())
+        );
+        assert_eq!(
+            of("auto", None),
+            (Some(MetricsSource::Target), String::new())
+        );
+        let socket = UnixSocket::Path("s".into());
+        for (typed, socket, problem) in [
+            ("auto", Some(&socket), "has no port"),
+            ("127.0.0.1:9", None, "write the whole URL, or auto"),
+            ("http://a:hush@127.0.0.1:9/", None, "has a password"),
+        ] {
+            let (_, said) = of(typed, socket);
+            assert!(said.contains(problem), "{typed}: {said}");
+            assert!(!said.contains("hush"), "{said}");
+        }
     }
 }

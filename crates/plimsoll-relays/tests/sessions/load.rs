@@ -107,6 +107,7 @@ impl SessionLoad {
             objectives: Vec::new(),
             watch: WatchedProcess::Nothing,
             profile: None,
+            server_metrics: None,
             seed: 7,
             labels: plimsoll_model::formats::labels::Labels::new(),
             keep_requests: false,

@@ -101,8 +101,9 @@ impl LadderRun<'_> {
                     continue;
                 }
                 if all.part.is_some() {
-                    // Record a profile only of the rung's own load, not of extra measurements.
+                    // Record profile and server metrics only of the rung's own load, not of extra measurements.
                     plan.profile = None;
+                    plan.server_metrics = None;
                 }
                 let before = self.testbed.prepare_slice(rung, &mut plan, company)?;
                 let plan = &plan;

@@ -26,6 +26,7 @@ use crate::load::precision::PrecisionMonitor;
 use crate::load::presentation;
 use crate::load::process::ProcessContext;
 use crate::load::profiler::{self, Profiler};
+use crate::load::server_metrics::MetricsSampler;
 use crate::reporter::{self, Reporter};
 use crate::screen::console;
 use crate::screen::progress::Progress;
@@ -366,14 +367,16 @@ fn measure_and_record(
 ) -> Result<Run, ExecutionError> {
     let plan = job.plan;
     let mut profiler = Profiler::start(plan)?;
+    let mut server_metrics = MetricsSampler::start(plan)?;
     let mut recording = RunRecorder::begin(plan, plan_toml, job.dir, spread)?;
     let stop = process.stop.child();
     let mut telemetry = telemetry::RunTelemetry::register(plan);
     let mut progress = job.progress;
     let mut precision = PrecisionMonitor::new(plan);
     let mut abort = job.abort_after.map(|after| AbortMonitor::new(plan, after));
-    let mut reporters: [&mut dyn Reporter; 6] = [
+    let mut reporters: [&mut dyn Reporter; 7] = [
         &mut profiler,
+        &mut server_metrics,
         &mut telemetry,
         &mut recording,
         &mut progress,
@@ -392,6 +395,9 @@ fn measure_and_record(
         }
     };
     let carried = defect::catch_panic(|| carry(&stop, &mut observe));
+    if let Some(server_metrics) = server_metrics {
+        server_metrics.finish(job.dir);
+    }
     if let Some(profiler) = profiler {
         profiler.finish(job.dir);
     }

@@ -20,6 +20,7 @@ use crate::load::protocols::query_failure;
 use crate::screen::console;
 use crate::settings::credentials::PlanCodePolicy;
 use crate::settings::environment::Environment;
+use crate::settings::metrics_url::metrics_url;
 use crate::settings::problems::{self, PlanSource};
 
 /// Reads a plan file (`-` is stdin); returns its spec and its text.
@@ -138,7 +139,7 @@ fn resolve_in_context(world: &SystemContext<'_>, source: &PlanSource<'_>) -> Res
     if let Some(refusal) = world.refusal.take() {
         return Err(refusal);
     }
-    resolved.map_err(|mut found| {
+    let plan = resolved.map_err(|mut found| {
         // If a server did not answer, report only that: other problems may be consequences of the missing answer.
         if let Some(lost) = world.query_failure.take() {
             return lost;
@@ -147,7 +148,9 @@ fn resolve_in_context(world: &SystemContext<'_>, source: &PlanSource<'_>) -> Res
             spec::set_spans(text, &mut found);
         }
         problems::failure(found, source)
-    })
+    })?;
+    metrics_url(&plan)?;
+    Ok(plan)
 }
 
 /// Checks that the process or control group that the plan watches exists; returns the plan if so.

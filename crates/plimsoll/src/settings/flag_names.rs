@@ -94,9 +94,10 @@ const TLS_FLAG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Keys outside of the sections `[load]` and `[tls]`, with their flags.
-const OTHER_FLAG_NAMES: [(&str, &str); 6] = [
+const OTHER_FLAG_NAMES: [(&str, &str); 7] = [
     ("labels", "--label"),
     ("watch.pid", "--pid"),
+    ("watch.server_metrics", "--server-metrics"),
     ("rows.order", "--rows-order"),
     ("span_sample", "--span-sample"),
     ("load", "--rate or --clients"),

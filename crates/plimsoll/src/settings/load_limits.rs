@@ -20,6 +20,7 @@ use plimsoll_model::spec::FindSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::settings::metrics_url::metrics_url;
 
 /// Environment variable with the limits, as JSON.
 pub(crate) const LIMITS_VARIABLE: &str = "PLIMSOLL_LOAD_LIMITS";
@@ -156,6 +157,12 @@ impl LoadLimits {
         }
         if plan.profile.is_some() {
             self.check_plan_code("watch.profile samples processes of this machine with perf")?;
+        }
+        if let Some(url) = metrics_url(plan)? {
+            let host = url.host_str().unwrap_or_default();
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let port = url.port_or_known_default().unwrap_or_default();
+            self.check_host("watch.server_metrics", url.as_str(), host, port)?;
         }
         self.check_rate(plan)?;
         self.check_plan_duration(plan)?;

@@ -8,10 +8,10 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When the thread can't be started.
-pub(crate) fn start(
+pub(crate) fn start<T: Send + 'static>(
     name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, Failure> {
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Failure> {
     let started = Builder::new().name(name.to_owned()).spawn(work);
     started.map_err(|e| Failure::error(format_args!("can't start the thread `{name}`: {e}")))
 }

@@ -56,6 +56,16 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "how metrics are posted (OTLP)",
     ),
     (
+        "crates/plimsoll/src/load/server_metrics",
+        "http",
+        "how a server's metrics are read (Prometheus)",
+    ),
+    (
+        "crates/plimsoll/src/settings/metrics_url",
+        "http",
+        "how a server's metrics are read (Prometheus)",
+    ),
+    (
         "crates/plimsoll-engine/",
         "session",
         "a TLS session (RFC 8446 §2.2)",

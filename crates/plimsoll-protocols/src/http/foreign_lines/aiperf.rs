@@ -132,6 +132,8 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         value(&["num-prefix-prompts"], Number, Ignored),
         switch(&["gpu-telemetry", "no-gpu-telemetry"], Ignored),
+        value(&["server-metrics"], Text, OurFlag("--server-metrics", "")),
+        switch(&["no-server-metrics"], Ignored),
         value(&["profile-export-level", "export-level"], Text, Ignored),
         value(&["record-processors"], Number, Ignored),
         value(

@@ -193,6 +193,48 @@ fn profile_needs_permission_for_code() {
 }
 
 #[test]
+fn server_metrics_come_from_allowed_hosts() {
+    let load = |url: &str| format!("{SMALL_LOAD}\n[watch]\nserver_metrics = \"{url}\"");
+    for url in [
+        "auto",
+        "http://127.0.0.1:9/metrics",
+        "http://[::1]:9/metrics",
+    ] {
+        assert_eq!(refusal_of_load(&load(url)), None, "{url}");
+    }
+    let refusal = refusal_of_load(&load("http://10.0.0.1:9/metrics")).unwrap();
+    assert!(refusal.contains("watch.server_metrics"), "{refusal}");
+    assert!(refusal.contains("--allow 10.0.0.1:9"), "{refusal}");
+}
+
+#[test]
+fn metrics_url_follows_target_and_key() {
+    let of = |target: &str, source: &str| {
+        let load = format!("{SMALL_LOAD}\n[watch]\nserver_metrics = \"{source}\"");
+        let url = metrics_url(&plan_of(target, &load)).map_err(|e| e.to_string())?;
+        Ok::<String, String>(url.expect("the plan names it").into())
+    };
+    for (target, source, url) in [
+        (
+            "http://127.0.0.1:8000/v1/chat/completions",
+            "auto",
+            "http://127.0.0.1:8000/metrics",
+        ),
+        ("https://[::1]:8000/", "auto", "https://[::1]:8000/metrics"),
+        (
+            "http://127.0.0.1:8000/",
+            "http://127.0.0.1:9/x?a=1",
+            "http://127.0.0.1:9/x?a=1",
+        ),
+    ] {
+        assert_eq!(of(target, source).as_deref(), Ok(url));
+    }
+    let refusal = of("http://127.0.0.1:8000/", "ftp://127.0.0.1/").unwrap_err();
+    assert!(refusal.contains("watch.server_metrics"), "{refusal}");
+    assert!(refusal.contains("over HTTP"), "{refusal}");
+}
+
+#[test]
 fn duration_includes_warmup() {
     assert_eq!(
         refusal_of_load("rate = \"1/s\"\nduration = \"50s\"\nwarmup = \"10s\""),

@@ -8,6 +8,7 @@ mod conversations;
 mod data_sets;
 mod ladder;
 mod refusals;
+mod server_metrics;
 mod streams;
 mod tokenizer;
 
