@@ -269,7 +269,7 @@ impl MetricsReader {
                 };
                 let tls = TlsClient::new(&tls, target, &[b"http/1.1"])
                     .map_err(|e| failed(&message_with_causes(&e)))?;
-                client = client.tls_backend_preconfigured(tls.config().as_ref().clone());
+                client = client.tls_backend_preconfigured((**tls.config()).clone());
             }
         }
         let client = client

@@ -3,7 +3,7 @@
 use super::{MetricKind, ServerMetric};
 
 /// The metrics with the names that servers give them, the preferred name first.
-const SERIES_NAMES: [(ServerMetric, &[&str]); ServerMetric::ALL.len()] = [
+pub(super) const SERIES_NAMES: [(ServerMetric, &[&str]); ServerMetric::ALL.len()] = [
     (
         ServerMetric::RequestsRunning,
         &[
