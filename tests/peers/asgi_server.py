@@ -2,9 +2,13 @@
 answers with fixed bodies, echoes, bodies in pieces, statuses, and streams of server-sent events, some of which are
 cut off. Prints its address."""
 
+import email.utils
 import sys
+import time
 
 import asgi
+
+asked = {"busy": 0}
 
 
 async def app(scope, receive, send):
@@ -43,6 +47,16 @@ async def app(scope, receive, send):
     elif what == "status":
         await begin(number, (b"retry-after", b"2"))
         await say(b"no", False)
+    elif what == "busy":
+        # Refuses the first requests, for a second in both forms of Retry-After.
+        asked["busy"] += 1
+        if asked["busy"] > number:
+            await begin(200)
+            return await say(b"ok", False)
+        date = email.utils.formatdate(time.time() + 1, usegmt=True)
+        wait = "1" if asked["busy"] % 2 else date
+        await begin(429, (b"retry-after", wait.encode()))
+        await say(b"later", False)
     elif what == "sse":
         await begin(200, (b"content-type", b"text/event-stream"))
         for n in range(number):

@@ -18,8 +18,8 @@ async def whole_body(receive):
             return body
 
 
-# Requests that are being answered, words of all prompts, and words of all answers.
-counts = {"running": 0, "prompt": 0, "generated": 0}
+# Words of all prompts and of all answers, and requests for the model `busy`, the first two of which are refused.
+counts = {"prompt": 0, "generated": 0, "asked": 0}
 
 
 def metrics():
@@ -28,7 +28,7 @@ def metrics():
     return "".join(
         f"# HELP {name} Help.\n# TYPE {name.removesuffix('_total')} {kind}\n{name}{{{labels}}} {value:.1f}\n"
         for name, kind, value in [
-            ("vllm:num_requests_running", "gauge", counts["running"]),
+            ("vllm:num_requests_running", "gauge", 1),
             ("vllm:num_requests_waiting", "gauge", 0),
             ("vllm:kv_cache_usage_perc", "gauge", 0.25),
             ("vllm:prefix_cache_queries_total", "counter", counts["prompt"]),
@@ -73,6 +73,12 @@ async def app(scope, receive, send):
     if headers.get("authorization") != "Bearer sk-7f3a9c":
         return await refuse(401, "Incorrect API key provided")
     asked = json.loads(body)
+    if asked["model"] == "busy":
+        counts["asked"] += 1
+        if counts["asked"] <= 2:
+            fields = [(b"content-type", b"application/json"), (b"retry-after", b"0.2")]
+            await send({"type": "http.response.start", "status": 429, "headers": fields})
+            return await say('{"error": {"message": "Rate limit reached"}}', False)
     chat = scope["path"] == "/v1/chat/completions"
     if not asked.get("stream") or chat != ("messages" in asked):
         return await refuse(400, "not a stream, or another API's")

@@ -3,11 +3,16 @@
 //! A [`Driver`] is the client side of one connection. It owns no socket, task or clock, so the same code runs over TCP
 //! and TLS, on byte arrays in tests, in a fuzzer and on the simulated network. Workers and user scripts call it.
 
+mod boxed;
+mod refusals;
+
 use std::time::Duration;
 
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
+
+pub use refusals::{RefusalRetries, RefusedCall};
 
 /// Unsent bytes of a connection above which no more requests are appended. A peer that does not read then shows up as
 /// waiting calls rather than as memory growth.
@@ -52,6 +57,9 @@ pub enum Event {
     /// A call has ended without the server having processed it, so it may be sent again. Reported instead of
     /// [`Event::Done`]; its outcome counts if the call is not retried.
     Unprocessed(CompletedCall),
+    /// A call has ended because the server refuses it for now, so it may be sent again later. Reported instead of
+    /// [`Event::Done`], only if [`Protocol::refusal_retries`] allows retries.
+    Refused(RefusedCall),
     /// A call that would not end on its own, such as an endless stream, has ended because the load is over.
     EndedByLoadEnd(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
@@ -132,6 +140,7 @@ impl Event {
     pub fn ended_call(&self) -> Option<&CompletedCall> {
         match self {
             Self::Done(done) | Self::Unprocessed(done) | Self::EndedByLoadEnd(done) => Some(done),
+            Self::Refused(refused) => Some(&refused.done),
             _ => None,
         }
     }
@@ -304,129 +313,6 @@ pub trait Driver {
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 
-impl<D: Driver + ?Sized> Driver for Box<D> {
-    fn on_alpn(&mut self, alpn: Option<&[u8]>) {
-        (**self).on_alpn(alpn);
-    }
-
-    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
-        (**self).open(now, out);
-    }
-
-    fn has_negligible_receive_time(&self) -> bool {
-        (**self).has_negligible_receive_time()
-    }
-
-    fn is_ready(&self) -> bool {
-        (**self).is_ready()
-    }
-
-    fn capacity(&self) -> usize {
-        (**self).capacity()
-    }
-
-    fn is_reading_answer_remainder(&self) -> bool {
-        (**self).is_reading_answer_remainder()
-    }
-
-    fn carries_one_call_at_a_time(&self) -> bool {
-        (**self).carries_one_call_at_a_time()
-    }
-
-    fn is_draining(&self) -> bool {
-        (**self).is_draining()
-    }
-
-    fn draining_outcome(&self) -> Outcome {
-        (**self).draining_outcome()
-    }
-
-    fn outlives_connection(&self) -> bool {
-        (**self).outlives_connection()
-    }
-
-    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
-        (**self).start(call, number, now, out);
-    }
-
-    fn shared_trace_number(&self) -> Option<u64> {
-        (**self).shared_trace_number()
-    }
-
-    fn start_delayed(
-        &mut self,
-        call: CallId,
-        number: u64,
-        waited: Duration,
-        now: Time,
-        out: &mut Vec<u8>,
-    ) {
-        (**self).start_delayed(call, number, waited, now, out);
-    }
-
-    fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>) {
-        (**self).cancel(call, now, out);
-    }
-
-    fn call_progress(&self, call: CallId) -> CallProgress {
-        (**self).call_progress(call)
-    }
-
-    fn awaited_bytes(&self) -> u64 {
-        (**self).awaited_bytes()
-    }
-
-    fn prefetch(&self) {
-        (**self).prefetch();
-    }
-
-    fn receive(
-        &mut self,
-        bytes: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), ProtocolError> {
-        (**self).receive(bytes, now, out, events)
-    }
-
-    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        (**self).receive_end(now, events)
-    }
-
-    fn next_timer(&self) -> Option<Time> {
-        (**self).next_timer()
-    }
-
-    fn appended_payload_bytes(&self) -> u64 {
-        (**self).appended_payload_bytes()
-    }
-
-    fn has_held_back_messages(&self) -> bool {
-        (**self).has_held_back_messages()
-    }
-
-    fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
-        (**self).resume_sending(now, out);
-    }
-
-    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        (**self).on_timer(now, out, events);
-    }
-
-    fn end_open_ended_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        (**self).end_open_ended_calls(now, out, events);
-    }
-
-    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
-        (**self).abort(outcome, now, events);
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        (**self).finish(out);
-    }
-}
-
 /// A protocol with a prepared call; it creates a driver for each connection.
 ///
 /// State that is the same on all connections (encoded requests, tables) belongs to the protocol and is shared
@@ -465,6 +351,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// Returns the objectives that a call with a token answer must meet to count as good.
     fn goodput_bounds(&self) -> GoodputBounds {
         GoodputBounds::default()
+    }
+
+    /// Returns how often calls that the server refuses for now are sent again.
+    fn refusal_retries(&self) -> RefusalRetries {
+        RefusalRetries::default()
     }
 
     /// Returns the trace ids that requests carry, if any.

@@ -50,7 +50,7 @@ use connection::{ConnectionRole, DriverState, PendingCall, ReadContext, ReadUnti
 use in_flight_limiter::InFlightLimiter;
 pub(crate) use response_tokens::ResponseTokens;
 use response_tokens::TokenTracker;
-use retry::PendingRetry;
+use retry::RetryQueue;
 
 /// The event loop for calls that are independent of each other.
 pub type Worker<P, N> = EventLoop<DriverClient<P>, N>;
@@ -94,8 +94,8 @@ pub struct DriverClient<P: Protocol> {
     tokens: TokenTracker,
     events: Vec<Event>,
     spare_outboxes: Vec<Vec<u8>>,
-    /// Calls that the server did not process and that are waiting to be sent again, oldest first.
-    retries: VecDeque<PendingRetry>,
+    /// Calls that the server did not process, or refused for now.
+    retries: RetryQueue,
 
     /// Calls that are waiting for a separate connection, by that connection's index in `connections`.
     pending_calls: Vec<PendingCall>,
@@ -142,7 +142,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             calls: CallTable::new(),
             events: Vec::new(),
             spare_outboxes: Vec::new(),
-            retries: VecDeque::new(),
+            retries: RetryQueue::new(),
             pending_calls: Vec::new(),
             single_calls: 0,
             limit: InFlightLimiter::from_share(&share),
@@ -307,8 +307,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        // The number is unique across all workers and processes, so that connections are spread evenly over the
-        // addresses.
+        // The number is unique over all processes, so that connections are spread evenly over the addresses.
         let (number, lookup) = match connection.data.role {
             ConnectionRole::Slot(slot) => (self.slot_number(slot), LookupScope::Shared),
             ConnectionRole::SingleCall => (
@@ -356,8 +355,8 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         let mut at = client
             .reconnects
             .next_time()
-            .min(client.thinking.next_time());
-        at = at
+            .min(client.thinking.next_time())
+            .min(client.retries.next_time())
             .min(client.driver_timers.next_time())
             .min(first(&client.low_water_checks))
             .min(self.next_set_aside_time());
@@ -396,6 +395,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         while let Some((_, slot)) = self.client.reconnects.pop_due(now) {
             self.to_connect.push_back(slot);
         }
+        self.client.retries.release_due(now);
         while let Some((_, token)) = self.client.driver_timers.pop_due(now) {
             self.on_driver_timer(control, token, now);
         }
@@ -429,7 +429,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     #[inline]
     fn start_backlog(&mut self, now: Time) {
         self.update_time_at_limit(now);
-        if !self.client.retries.is_empty() {
+        if self.client.retries.has_ready() {
             // Retries were due before all calls in the backlog, so they come first.
             self.start_retries(now);
         }
@@ -468,7 +468,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
 
     #[inline]
     fn flush(&mut self, control: &mut impl WorkerControl) {
-        if !self.client.retries.is_empty() {
+        if self.client.retries.has_ready() {
             let now = self.network.now();
             self.start_retries(now);
         }

@@ -14,6 +14,7 @@
 mod connection_need;
 mod ending;
 mod factory;
+mod retries;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,10 @@ struct CurrentCall {
     /// Whether the call is waiting for a connection in order to be sent or retried.
     is_waiting: bool,
     is_retry: bool,
+    /// How often the server has refused the call for now.
+    refusals: u32,
+    /// The time from which a refused call can be sent again; [`Time::NEVER`] if it need not wait.
+    resend_at: Time,
     deadline: Time,
     answer: ResponseTokens,
     last_message: Time,
@@ -62,6 +67,8 @@ impl CurrentCall {
             sent: Time::NEVER,
             is_waiting: true,
             is_retry: false,
+            refusals: 0,
+            resend_at: Time::NEVER,
             deadline: Time::NEVER,
             answer: ResponseTokens::EMPTY,
             last_message: Time::NEVER,
@@ -160,7 +167,8 @@ impl<C: Scenario> User<C> {
         }
         let (number, link) = (self.call_number(), self.link);
         let waits = self.call.as_mut().filter(|call| call.is_waiting);
-        if let Some(call) = waits {
+        if let Some(call) = waits.filter(|call| call.may_be_sent(now)) {
+            call.resend_at = Time::NEVER;
             let connection = &mut self.links[usize::from(link.0)];
             match &mut connection.driver {
                 Some(driver) if driver.is_draining() => {
@@ -205,7 +213,7 @@ impl<C: Scenario> User<C> {
 
     /// Sets the wake-up time to the earliest timer.
     fn set_timer(&self, context: &mut ScriptContext<'_>) {
-        let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
+        let deadline = (self.call.as_ref()).map_or(Time::NEVER, CurrentCall::next_time);
         let drivers = self.links.iter().filter_map(|link| link.driver.as_ref());
         let of_drivers = drivers.filter_map(Driver::next_timer).min();
         let at = deadline.min(self.next_at);
@@ -224,6 +232,7 @@ impl<C: Scenario> User<C> {
                 (Event::Unprocessed(done), Some(_)) => {
                     self.on_unprocessed_call(&done, now, context)
                 }
+                (Event::Refused(refused), Some(_)) => self.on_refused_call(&refused, now, context),
                 (Event::Token { bytes, .. }, Some(call)) => {
                     call.answer
                         .record_token_event(stage, bytes, now, context.recorder);
@@ -269,27 +278,6 @@ impl<C: Scenario> User<C> {
             }
         }
         self.keep_event_buffer(events, now);
-    }
-
-    /// Schedules the retry of a call that the server did not process, over the same connection or its replacement.
-    #[cold]
-    fn on_unprocessed_call(
-        &mut self,
-        done: &CompletedCall,
-        now: Time,
-        context: &mut ScriptContext<'_>,
-    ) {
-        let may_retry = self.shared.retries_unprocessed
-            && self.shared.scenario.replaces_lost_connections()
-            && !context.is_interrupted();
-        let again =
-            (self.call.as_mut()).filter(|call| may_retry && !call.is_retry && now < call.deadline);
-        let Some(call) = again else {
-            return self.on_call_end(done, now, context);
-        };
-        (call.is_waiting, call.is_retry) = (true, true);
-        (call.answer, call.last_message) = (ResponseTokens::EMPTY, Time::NEVER);
-        context.add_to_count(Count::CallsRetried, 1);
     }
 
     fn on_call_end(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {

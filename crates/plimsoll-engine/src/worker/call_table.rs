@@ -26,6 +26,8 @@ pub(crate) struct InFlightCall {
     pub(crate) stage: u8,
     /// Whether the call has been sent before and the server did not process it.
     pub(crate) retried: bool,
+    /// How often the server refused the call for now, so that it was sent again.
+    pub(crate) refusals: u8,
     /// Upper bound of the generator's own delay in sending the call, in units of [`GENERATOR_DELAY_UNIT_NS`], rounded up.
     generator_delay_units: u32,
     previous: u32,
@@ -49,6 +51,7 @@ impl InFlightCall {
             connection,
             stage,
             retried: false,
+            refusals: 0,
             previous: NO_SLOT,
             next: NO_SLOT,
         }
@@ -194,6 +197,12 @@ impl CallTable {
     pub(crate) fn mark_for_retry(&mut self, id: CallId) {
         let call = &mut self.slots[id.0 as usize];
         (call.connection, call.retried) = (NO_CONNECTION, true);
+    }
+
+    /// Marks a call that the server refused for now as waiting to be sent again.
+    pub(crate) fn mark_refused(&mut self, id: CallId) {
+        let call = &mut self.slots[id.0 as usize];
+        (call.connection, call.refusals) = (NO_CONNECTION, call.refusals.saturating_add(1));
     }
 
     /// Assigns the call to another connection.

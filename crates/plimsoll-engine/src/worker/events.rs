@@ -23,6 +23,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             match event {
                 Event::Done(done) => self.on_call_end(&done, role, now),
                 Event::Unprocessed(done) => self.on_unprocessed_call(&done, role, now),
+                Event::Refused(refused) => self.on_refused_call(&refused, role, now),
                 Event::EndedByLoadEnd(done) => self.on_call_ended_by_load_end(&done, role, now),
                 Event::Message(call) => match self.client.calls.record_message(call, now) {
                     (stage, Time::NEVER, sent) => {

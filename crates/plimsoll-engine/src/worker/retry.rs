@@ -1,15 +1,18 @@
-//! Retries of calls that the server did not process. HTTP/2 reports this for each stream (RFC 9113 §8.7); in HTTP/1.1
-//! it is assumed if an idle connection was closed while an idempotent request was being sent (RFC 9110 §9.2.2).
+//! Retries of calls that the server did not process, and of calls that it refused for now. HTTP/2 reports the former
+//! for each stream (RFC 9113 §8.7); in HTTP/1.1 it is assumed if an idle connection was closed while an idempotent
+//! request was being sent (RFC 9110 §9.2.2). The latter wait as long as the server asks for.
 //!
 //! Invariant: a call that is waiting to be sent again remains in the table of calls in flight, with [`NO_CONNECTION`],
 //! so that its deadline, the drain and the number of calls in flight include it.
+
+use std::collections::VecDeque;
 
 use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
 use super::call_table::NO_CONNECTION;
 use super::connection::{ConnectionRole, PendingCall};
-use crate::driver::{CallId, CompletedCall, Protocol};
+use crate::driver::{CallId, CompletedCall, Protocol, RefusedCall};
 use crate::event_loop::due_calls::CallSource;
 use crate::transport::network::Network;
 
@@ -21,6 +24,87 @@ pub(super) struct PendingRetry {
     slot: u32,
     /// The outcome of the first attempt, which counts if the call is not sent a second time.
     outcome: Outcome,
+    /// Whether the server refused the call for now, so that its connection is as good as any other.
+    was_refused: bool,
+}
+
+/// The calls that are waiting to be sent again.
+pub(super) struct RetryQueue {
+    /// Calls that can be sent as soon as a connection has capacity, oldest first.
+    ready: VecDeque<PendingRetry>,
+    /// Refused calls, with the times from which they can be sent again; in no order.
+    delayed: Vec<(Time, PendingRetry)>,
+    /// The earliest time in `delayed`.
+    next_release: Time,
+}
+
+impl RetryQueue {
+    pub(super) fn new() -> RetryQueue {
+        RetryQueue {
+            ready: VecDeque::new(),
+            delayed: Vec::new(),
+            next_release: Time::NEVER,
+        }
+    }
+
+    #[inline]
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.delayed.is_empty()
+    }
+
+    /// Returns the earliest time from which a refused call can be sent again; [`Time::NEVER`] if none is waiting.
+    #[inline]
+    pub(super) fn next_time(&self) -> Time {
+        self.next_release
+    }
+
+    fn push_delayed(&mut self, at: Time, retry: PendingRetry) {
+        self.delayed.push((at, retry));
+        self.next_release = self.next_release.min(at);
+    }
+
+    /// Makes the refused calls ready that have waited long enough.
+    #[inline]
+    pub(super) fn release_due(&mut self, now: Time) {
+        if self.next_release <= now {
+            self.release(now);
+        }
+    }
+
+    #[cold]
+    fn release(&mut self, now: Time) {
+        self.delayed.sort_by_key(|(at, _)| *at);
+        let due = self.delayed.partition_point(|(at, _)| *at <= now);
+        let due = self.delayed.drain(..due);
+        self.ready.extend(due.map(|(_, retry)| retry));
+        self.update_next_release();
+    }
+
+    fn update_next_release(&mut self) {
+        let times = self.delayed.iter().map(|(at, _)| *at);
+        self.next_release = times.min().unwrap_or(Time::NEVER);
+    }
+
+    fn remove(&mut self, id: CallId) -> Option<PendingRetry> {
+        if let Some(place) = self.ready.iter().position(|retry| retry.call == id) {
+            return self.ready.remove(place);
+        }
+        let mut delayed = self.delayed.iter();
+        let place = delayed.position(|(_, retry)| retry.call == id)?;
+        let (_, retry) = self.delayed.swap_remove(place);
+        self.update_next_release();
+        Some(retry)
+    }
+
+    fn take_all(&mut self) -> Vec<PendingRetry> {
+        self.next_release = Time::NEVER;
+        let delayed = self.delayed.drain(..).map(|(_, retry)| retry);
+        self.ready.drain(..).chain(delayed).collect()
+    }
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
@@ -60,20 +144,63 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             });
         };
         self.client.calls.mark_for_retry(done.call);
-        self.client.retries.push_back(PendingRetry {
+        self.client.retries.ready.push_back(PendingRetry {
             call: done.call,
             slot,
             outcome: done.outcome,
+            was_refused: false,
         });
+    }
+
+    /// Schedules the retry of a call that the server refused for now, or records its failure: if it was sent too often,
+    /// or if it could not be sent again before its deadline. Calls with a connection of their own are not retried.
+    #[cold]
+    pub(super) fn on_refused_call(
+        &mut self,
+        refused: &RefusedCall,
+        role: ConnectionRole,
+        now: Time,
+    ) {
+        let done = &refused.done;
+        let call = *self.client.calls.get(done.call);
+        let retries = self.client.protocol.refusal_retries();
+        let wait = retries.wait(refused, call.number, u32::from(call.refusals));
+        let stall_timeout = self.share.load.stall_timeout;
+        let wait = wait.filter(|wait| {
+            let is_in_time = (now + *wait).since(call.arrival) < self.deadline_ns;
+            is_in_time && stall_timeout.is_none_or(|timeout| *wait < timeout) && !self.interrupted
+        });
+        let (Some(wait), ConnectionRole::Slot(slot)) = (wait, role) else {
+            return self.on_call_end(done, role, now);
+        };
+        if let Some(connection) = self.connections[call.connection as usize].as_mut() {
+            connection.data.in_flight -= 1;
+            connection.data.was_used = true;
+            connection.data.last_end = now;
+        }
+        self.recorder
+            .add_protocol_count(call.stage, Count::RefusalsRetried, 1);
+        if call.refusals == 0 {
+            self.recorder
+                .add_protocol_count(call.stage, Count::CallsRefused, 1);
+        }
+        self.client.calls.mark_refused(done.call);
+        let retry = PendingRetry {
+            call: done.call,
+            slot,
+            outcome: done.outcome,
+            was_refused: true,
+        };
+        self.client.retries.push_delayed(now + wait, retry);
     }
 
     /// Sends waiting retries as far as connections have capacity.
     #[cold]
     pub(super) fn start_retries(&mut self, now: Time) {
-        let mut waiting = std::mem::take(&mut self.client.retries);
+        let mut waiting = std::mem::take(&mut self.client.retries.ready);
         waiting.retain(|retry| !self.try_retry(*retry, now));
-        // No retry was added in the meantime, because calls that fail again are not sent a third time.
-        self.client.retries = waiting;
+        // No call has become ready in the meantime: starting a call reports no events.
+        self.client.retries.ready = waiting;
     }
 
     /// Starts a retry; returns `false` if it must wait for a connection.
@@ -86,7 +213,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.abandon_retry(retry, retry.outcome, now);
             return true;
         }
-        let Some(index) = self.find_retry_connection(retry.slot, is_down) else {
+        let is_open_loop = !matches!(self.call_source, CallSource::Closed(_));
+        let may_use_any = is_down || retry.was_refused && is_open_loop;
+        let Some(index) = self.find_retry_connection(retry.slot, may_use_any) else {
             return false;
         };
         self.client.calls.assign_to_connection(retry.call, index);
@@ -95,13 +224,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Returns a connection with capacity: the replacement of the connection that failed, since other old ones may be
-    /// about to fail in the same way; while the slot is down, any connection.
-    fn find_retry_connection(&self, slot: u32, is_down: bool) -> Option<u32> {
+    /// about to fail in the same way; while the slot is down, and for calls that were refused, any connection.
+    fn find_retry_connection(&self, slot: u32, may_use_any: bool) -> Option<u32> {
         let has_room = |index: &u32| {
             let connection = self.connections[*index as usize].as_ref();
             connection.is_some_and(|connection| connection.capacity() > 0)
         };
-        if is_down {
+        if may_use_any {
             return self.client.available.iter().copied().find(has_room);
         }
         let connection = self.client.slots[slot as usize].connection;
@@ -111,16 +240,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Fails a retry whose deadline passed while it was waiting.
     #[cold]
     pub(super) fn fail_expired_retry(&mut self, id: CallId, now: Time) {
-        let retries = &mut self.client.retries;
-        let place = retries.iter().position(|retry| retry.call == id);
-        if let Some(retry) = place.and_then(|place| retries.remove(place)) {
+        if let Some(retry) = self.client.retries.remove(id) {
             self.abandon_retry(retry, Outcome::DeadlineExceeded, now);
         }
     }
 
     /// Ends all waiting retries with `outcome` at the end of the run.
     pub(super) fn end_retries(&mut self, outcome: Outcome, now: Time) {
-        for retry in std::mem::take(&mut self.client.retries) {
+        for retry in self.client.retries.take_all() {
             self.abandon_retry(retry, outcome, now);
         }
     }

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use plimsoll_engine::driver::{RefusalRetries, RefusedCall};
 use plimsoll_engine::transport::network::simulated::{
     NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeerId, SimulatedServer,
 };

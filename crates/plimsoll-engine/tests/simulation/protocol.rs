@@ -10,6 +10,7 @@ pub(crate) struct Ids {
     pub(crate) held_for: Duration,
     /// Whether a connection carries one call at a time.
     pub(crate) exclusive: bool,
+    pub(crate) refusal_retries: RefusalRetries,
 }
 
 /// The numbers of started calls, in order.
@@ -42,6 +43,11 @@ pub(crate) const CANCEL: [u8; 4] = *b"cncl";
 /// The server accepts no more calls, and answers those in flight.
 pub(crate) const GOING_AWAY: [u8; 4] = *b"away";
 
+/// This bit of an answer means that the server refuses the call for [`REFUSAL_TIME`].
+pub(crate) const REFUSED: u32 = 1 << 31;
+
+pub(crate) const REFUSAL_TIME: Duration = Duration::from_millis(100);
+
 /// The server accepts no more calls, and has not processed the unanswered ones.
 pub(crate) const UNPROCESSED: [u8; 4] = *b"none";
 
@@ -49,6 +55,9 @@ impl Protocol for Ids {
     type Driver = IdsDriver;
     fn alpn(&self) -> Option<&'static [u8]> {
         None
+    }
+    fn refusal_retries(&self) -> RefusalRetries {
+        self.refusal_retries
     }
     fn new_driver(&self) -> IdsDriver {
         IdsDriver {
@@ -162,7 +171,8 @@ impl Driver for IdsDriver {
                 }
                 continue;
             }
-            let call = CallId(u32::from_be_bytes(word));
+            let word = u32::from_be_bytes(word);
+            let (call, is_refused) = (CallId(word & !REFUSED), word & REFUSED != 0);
             let at = self.in_flight.iter().position(|(id, _)| *id == call);
             let Some(at) = at else {
                 return Err(ProtocolError {
@@ -172,6 +182,16 @@ impl Driver for IdsDriver {
             };
             match self.in_flight.remove(at) {
                 (_, false) => events.push(Event::Late),
+                (_, true) if is_refused => events.push(Event::Refused(RefusedCall {
+                    done: CompletedCall {
+                        call,
+                        outcome: Outcome::Unavailable,
+                        first_byte: now,
+                        bytes_sent: 4,
+                        bytes_received: 4,
+                    },
+                    retry_after: Some(REFUSAL_TIME),
+                })),
                 (_, true) => events.push(Event::Done(CompletedCall {
                     call,
                     outcome: Outcome::Ok,

@@ -121,6 +121,118 @@ fn call_is_sent_at_most_twice() {
     }
 }
 
+/// Refuses each call that it receives before `busy_until`.
+struct BusyServer {
+    busy_until: Time,
+    received: u64,
+    refused: u64,
+    then: EchoServer,
+}
+
+impl SimulatedServer for BusyServer {
+    fn on_open(&mut self, _peer: SimulatedPeerId, _now: Time, actions: &mut Vec<ServerAction>) {
+        actions.push(ServerAction::Send(GREETING.to_vec()));
+    }
+    fn on_receive(
+        &mut self,
+        peer: SimulatedPeerId,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        for word in bytes.as_chunks::<4>().0 {
+            if [GREETING, CANCEL].contains(word) {
+                continue;
+            }
+            self.received += 1;
+            if now < self.busy_until {
+                self.refused += 1;
+                let answer = u32::from_be_bytes(*word) | REFUSED;
+                actions.push(ServerAction::Send(answer.to_be_bytes().to_vec()));
+            } else {
+                self.then.on_receive(peer, word, now, actions);
+            }
+        }
+    }
+    fn on_timer(
+        &mut self,
+        peer: SimulatedPeerId,
+        tag: u64,
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        self.then.on_timer(peer, tag, now, actions);
+    }
+}
+
+/// Simulates two seconds against a server that refuses calls until `busy_ms` after the load's start.
+fn simulate_busy(
+    arrivals: ArrivalModel,
+    busy_ms: u64,
+    max_retries: u32,
+) -> (StageRecord, BusyServer) {
+    let mut server = BusyServer {
+        busy_until: Time((5_000 + busy_ms) * MS),
+        received: 0,
+        refused: 0,
+        then: echo(5),
+    };
+    let protocol = Ids {
+        refusal_retries: RefusalRetries {
+            max_retries,
+            max_wait: Duration::from_secs(60),
+        },
+        ..Ids::default()
+    };
+    let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
+    let worker = worker(load(arrivals, 200.0, 3), network, 1, protocol);
+    let (record, _) = run_worker(worker, None);
+    assert_all_counted(&record);
+    (record, server)
+}
+
+#[test]
+fn refused_calls_are_sent_again_after_wait() {
+    for arrivals in arrival_models() {
+        let (record, server) = simulate_busy(arrivals, 150, 3);
+        let count = |count| record.measures.counter(count);
+        assert_eq!(record.ok_calls(), record.due, "{arrivals:?}: {record:?}");
+        assert!(server.refused > 0, "{arrivals:?}");
+        assert_eq!(count(Count::RefusalsRetried), server.refused);
+        assert_eq!(server.received, record.due + server.refused, "{arrivals:?}");
+        let calls = count(Count::CallsRefused);
+        assert!((1..=server.refused).contains(&calls), "{calls}");
+        // The response time includes the wait.
+        let longest = record.response.histogram().unwrap().max();
+        assert!(longest > REFUSAL_TIME.as_nanos() as u64, "{longest}");
+    }
+}
+
+#[test]
+fn refused_calls_fail_after_last_retry() {
+    for arrivals in arrival_models() {
+        let (record, server) = simulate_busy(arrivals, 60_000, 2);
+        assert_eq!(record.ok_calls(), 0, "{arrivals:?}: {record:?}");
+        assert_eq!(record.outcomes.get(Outcome::Unavailable), record.due);
+        let retried = record.measures.counter(Count::RefusalsRetried);
+        assert_eq!(retried, 2 * record.due, "{arrivals:?}: {record:?}");
+        assert_eq!(server.received, record.due + retried, "{arrivals:?}");
+    }
+}
+
+/// A wait that ends after the call's deadline would only make the failure later.
+#[test]
+fn refused_calls_fail_before_deadline_passes() {
+    for arrivals in arrival_models() {
+        let (record, _) = simulate_busy(arrivals, 60_000, 100);
+        // Four waits of 100 ms fit into the deadline of 500 ms.
+        assert_eq!(record.outcomes.get(Outcome::Unavailable), record.due);
+        let retried = record.measures.counter(Count::RefusalsRetried);
+        assert_eq!(retried, 4 * record.due, "{arrivals:?}: {record:?}");
+        assert_eq!(record.late, 0, "{arrivals:?}");
+    }
+}
+
 /// Rejects all calls on every third connection.
 struct ThirdConnectionRejecter {
     opened: Vec<SimulatedPeerId>,

@@ -50,6 +50,8 @@ codes! {
     StreamsEndedWithLoad "streams_ended_with_load" "endless streams that were closed when the load's time was up; they count as successful";
     ConnectionsSetAside "connections_set_aside" "HTTP/1.1 connections that were replaced while reading the rest of a finished call's body, because another call waited";
     CallsRetried "calls_retried" "calls that the server did not process (GOAWAY, REFUSED_STREAM, an idle connection that it closed), sent once more";
+    CallsRefused "calls_refused" "calls that the server refused for now (429, or 503 with Retry-After) and that were sent again";
+    RefusalsRetried "refusals_retried" "such answers after which a call was sent again; those after which it was not are failures";
     ContentBytes "content_bytes" "bytes of the contents of messages, sent and received, without their headers";
     LinkConnections "link_connections" "connections whose bytes were counted";
     LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included";

@@ -12,7 +12,7 @@ use plimsoll_model::spec::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::http::{self, HttpCall, HttpSpec, VaryingRequest};
+use crate::http::{self, CallPurpose, HttpCall, HttpSpec, VaryingRequest};
 use crate::interface::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError,
@@ -175,8 +175,11 @@ impl CallSection for FetchOptions {
             host: self.host.clone(),
             expect: vec![(200, 200)],
             expect_size,
-            is_file: true,
-            handshake_only: self.handshake_only == Some(true),
+            purpose: if self.handshake_only == Some(true) {
+                CallPurpose::Handshake
+            } else {
+                CallPurpose::File
+            },
             max_body: MAX_BODY_BYTES,
             ..HttpCall::default()
         })

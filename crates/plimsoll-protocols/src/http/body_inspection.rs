@@ -10,6 +10,7 @@ use super::call::{EventFormat, EventStream};
 use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM_TYPE, ResponseChecks, to_printable};
 use super::events::{EventReader, EventStreamError, begins_with_error};
 use super::missing_page::MAX_COMPARED_BYTES;
+use super::refusals::Refusal;
 use super::stream_events::{StreamEventHandler, TokenState};
 use crate::shared::unpacking::{UnpackError, Unpacker};
 
@@ -59,6 +60,8 @@ pub(super) struct BodyInspector {
     media_type: &'static str,
     /// See [`BodyMetadata::may_be_page`].
     may_be_page: bool,
+    /// See [`BodyMetadata::refusal`].
+    refusal: Option<Refusal>,
 }
 
 impl BodyInspector {
@@ -80,6 +83,12 @@ impl BodyInspector {
         self.captured.clear();
         self.media_type = reading.media_type;
         self.may_be_page = reading.may_be_page;
+        self.refusal = reading.refusal;
+    }
+
+    /// Returns how the server refuses the call for now; `None`: it does not.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.refusal
     }
 
     /// Reads a part of the body, for a `call` that has not failed so far.

@@ -10,6 +10,7 @@ use plimsoll_model::rows::template::{
 use plimsoll_model::{TimeMeasure, formats::redaction};
 
 use super::llm_api::ModelResponseRules;
+use super::refusals::RefusalRetries;
 pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
 use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
@@ -55,6 +56,18 @@ impl HttpVersion {
     }
 }
 
+/// What the calls of a plan are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallPurpose {
+    /// Any request.
+    #[default]
+    Request,
+    /// Fetching a file. An error page fails the call, even with status 200.
+    File,
+    /// Opening connections. Nothing is sent over them.
+    Handshake,
+}
+
 /// An HTTP request, and the checks of its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpCall {
@@ -87,10 +100,8 @@ pub struct HttpCall {
     pub expect_size: Option<u64>,
     /// Whether to ask for compressed responses, and decode them.
     pub compressed: bool,
-    /// Whether calls fetch a file. If so, an error page fails the call, even with status 200.
-    pub is_file: bool,
-    /// Whether calls only open connections, and send nothing over them.
-    pub handshake_only: bool,
+    /// What calls are for.
+    pub purpose: CallPurpose,
     /// The WebSocket that is opened, if calls are its messages: each sends the body as a frame.
     pub socket: Option<Box<WebSocketCall>>,
     /// The rules by which the body is read as a stream of events; `None` if it is read as a whole.
@@ -106,6 +117,8 @@ pub struct HttpCall {
     pub conversation: Option<Box<ConversationPlan>>,
     /// If set, each user sends the requests of these steps; the call itself is the first step's.
     pub journey: Option<Box<JourneyPlan>>,
+    /// How often a request that the server refuses for now is sent again.
+    pub refusal_retries: RefusalRetries,
     /// The maximum size of a body, in bytes; a larger one fails with `MESSAGE_TOO_LARGE`.
     pub max_body: u32,
     /// The maximum size of a head, in bytes; a larger one fails with `HEAD_TOO_LARGE`.
@@ -114,7 +127,7 @@ pub struct HttpCall {
 
 impl Call for HttpCall {
     fn protocol_and_call_name(&self) -> (&'static str, Cow<'_, str>) {
-        if self.handshake_only {
+        if self.purpose == CallPurpose::Handshake {
             return ("http", HANDSHAKE_NAME.into());
         }
         if let Some(journey) = &self.journey {
@@ -125,7 +138,7 @@ impl Call for HttpCall {
     }
 
     fn short_name(&self) -> Cow<'_, str> {
-        if self.handshake_only {
+        if self.purpose == CallPurpose::Handshake {
             return HANDSHAKE_NAME.into();
         }
         if self.journey.is_some() {
@@ -136,7 +149,7 @@ impl Call for HttpCall {
     }
 
     fn protocol_version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
-        (!self.handshake_only).then(|| self.resolved_version(tls).name())
+        (self.purpose != CallPurpose::Handshake).then(|| self.resolved_version(tls).name())
     }
 
     fn max_concurrent_calls(&self, tls: Option<&TlsPlan>) -> Option<u32> {

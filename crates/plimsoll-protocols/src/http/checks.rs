@@ -6,10 +6,11 @@ use std::time::Duration;
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::GoodputBounds;
 
-use super::call::{EventStream, HttpCall};
+use super::call::{CallPurpose, EventStream, HttpCall};
 use super::endless_streams::EndlessStreams;
 use super::envelopes;
 use super::missing_page::MissingPage;
+use super::refusals::Refusal;
 use super::status::{is_valid_status, outcome_from_status};
 use super::text_search::Needle;
 use crate::journey::CaptureLevel;
@@ -57,6 +58,8 @@ pub(super) struct BodyMetadata {
     pub(super) media_type: &'static str,
     /// Whether the body may be an error page in place of a file, because the head does not give its length.
     pub(super) may_be_page: bool,
+    /// How the server refuses the call for now; `None`: it does not.
+    pub(super) refusal: Option<Refusal>,
 }
 
 impl BodyMetadata {
@@ -66,6 +69,7 @@ impl BodyMetadata {
         succeeded_in_head: false,
         media_type: "",
         may_be_page: false,
+        refusal: None,
     };
 }
 
@@ -116,7 +120,8 @@ impl ResponseChecks {
                 .collect(),
             body: call.expect_body.as_deref().map(Needle::new),
             size: call.expect_size,
-            missing_page: (call.is_file).then(|| Arc::new(MissingPage::for_path(&call.path))),
+            missing_page: (call.purpose == CallPurpose::File)
+                .then(|| Arc::new(MissingPage::for_path(&call.path))),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
             endless: Arc::new(EndlessStreams::new(call.ends_with_load)),
@@ -195,13 +200,14 @@ impl ResponseChecks {
         let packings = fields.clone().filter(packed).map(|(_, value)| value);
         let codings = ContentCodings::parse(packings);
         let ended = self.head_only_outcome(fields.clone());
+        let retry_after = find_field(fields.clone(), b"retry-after");
         let outcome = if self.is_expected(status) {
             match ended.filter(|ended| !ended.is_ok()) {
                 Some(failure) => failure,
                 None => self.check_fields(fields.clone()),
             }
         } else {
-            outcome_from_status(status, find_field(fields.clone(), b"retry-after"))
+            outcome_from_status(status, retry_after)
         };
         let ended = ended == Some(Outcome::Ok);
         let reading = BodyMetadata {
@@ -209,6 +215,7 @@ impl ResponseChecks {
             succeeded_in_head: ended,
             media_type: self.media_type(fields.clone()),
             may_be_page: self.missing_page.is_some() && !is_body_delimited(fields),
+            refusal: Refusal::from_head(outcome, retry_after),
         };
         match outcome {
             // The failure text shows the beginning of the body, so the body is decoded even if the call has failed.

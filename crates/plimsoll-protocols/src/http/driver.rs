@@ -4,8 +4,7 @@
 //! response, or with the event that ends its stream; the rest of the body is read before the next call. The engine's
 //! worker loop calls the driver.
 //!
-//! In the steady state, a response's head has the same bytes as the previous head, so it is compared instead of parsed;
-//! nothing is allocated.
+//! In the steady state, a head has the same bytes as the previous one, so it is compared, and nothing is allocated.
 //!
 //! This file is long because one state machine reads a response, and all of its states decide where the response ends.
 
@@ -30,6 +29,7 @@ use super::conversation::AcceptsBodies;
 use super::endless_streams::mark_ended_with_load;
 use super::errors::to_protocol_error;
 use super::journey::CaptureLevel;
+use super::refusals::{RefusalRetries, end_event};
 use super::request::{EncodedRequest, HttpRequest, NextRequestParts};
 use super::trace::HeadTracer;
 use crate::shared::detail_budget::DetailBudget;
@@ -47,6 +47,7 @@ struct Http1ProtocolState {
     closes: bool,
     /// Whether the request may be retried if no byte of its response has arrived (RFC 9110 §9.2.2).
     is_idempotent: bool,
+    refusal_retries: RefusalRetries,
 }
 
 /// HTTP/1.1 with a prepared request.
@@ -70,6 +71,7 @@ impl Http1Protocol {
             checks: Arc::new(checks),
             closes: request.closes,
             is_idempotent: request.call.is_idempotent(),
+            refusal_retries: request.call.refusal_retries,
         }))
     }
 }
@@ -111,6 +113,10 @@ impl Protocol for Http1Protocol {
 
     fn goodput_bounds(&self) -> GoodputBounds {
         self.0.checks.goodput_bounds()
+    }
+
+    fn refusal_retries(&self) -> RefusalRetries {
+        self.0.refusal_retries
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -281,18 +287,18 @@ impl Http1Driver {
 
     /// Ends the call: the end of the response or of its stream has arrived.
     #[inline]
-    fn end_call(&mut self, head: DecodedHead, events: &mut Vec<Event>) {
+    fn end_call(&mut self, head: DecodedHead, now: Time, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
         let looked = head.inspects_body(&self.checks);
+        let size = self.body.received_bytes();
         let outcome = match head.outcome {
-            Outcome::Ok if !looked && self.checks.has_expected_size(self.body.received_bytes()) => {
-                Outcome::Ok
-            }
+            Outcome::Ok if !looked && self.checks.has_expected_size(size) => Outcome::Ok,
             _ => self.final_outcome(head, call.call, events),
         };
-        events.push(Event::Done(
-            call.completed_call(outcome, self.body.received_bytes() as u32),
-        ));
+        let done = call.completed_call(outcome, size as u32);
+        let (retries, clock) = (self.shared.refusal_retries, &self.shared.request.unix_zero);
+        let refusal = head.body_metadata.refusal;
+        events.push(end_event(done, refusal, retries, || clock.unix_ns_at(now)));
     }
 
     #[inline(never)]
@@ -349,12 +355,12 @@ impl Http1Driver {
     }
 
     /// Ends the current stream, and counts its call as successful.
-    fn end_stream(&mut self, events: &mut Vec<Event>) {
+    fn end_stream(&mut self, now: Time, events: &mut Vec<Event>) {
         // HTTP/1.1 can cut a response short only by closing the connection.
         let good = self.head.filter(|head| head.outcome.is_ok());
         if let Some(head) = good.filter(|_| self.call.is_some()) {
             self.content.settle_as_success();
-            self.end_call(head, events);
+            self.end_call(head, now, events);
             self.is_draining = true;
         }
     }
@@ -368,8 +374,8 @@ impl Http1Driver {
 
     /// Handles the end of the body.
     #[inline]
-    fn on_body_end(&mut self, head: DecodedHead, events: &mut Vec<Event>) {
-        self.end_call(head, events);
+    fn on_body_end(&mut self, head: DecodedHead, now: Time, events: &mut Vec<Event>) {
+        self.end_call(head, now, events);
         self.is_draining |= head.closes || self.shared.closes;
         self.head = None;
         self.drain_deadline = None;
@@ -493,19 +499,19 @@ impl Driver for Http1Driver {
             let taken = self.receive_body(head, bytes, events);
             // The call's outcome is known, so an error in the rest of the body does not change it.
             if self.call.is_some() && self.content.is_settled() {
-                self.end_call(head, events);
+                self.end_call(head, now, events);
                 self.drain_deadline = Some(now + DRAIN_TIMEOUT);
             }
             bytes = &bytes[taken.map_err(|e| to_protocol_error(&e))?..];
             if self.body.is_complete() {
-                self.on_body_end(head, events);
+                self.on_body_end(head, now, events);
                 self.idle_since = now;
             }
         }
         Ok(())
     }
 
-    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         self.is_draining = true;
         match self.head {
             _ if self.call.is_none() => Ok(()),
@@ -513,7 +519,7 @@ impl Driver for Http1Driver {
                 self.body
                     .on_end_of_stream()
                     .map_err(|e| to_protocol_error(&e))?;
-                self.on_body_end(head, events);
+                self.on_body_end(head, now, events);
                 Ok(())
             }
             None if !self.heads.has_begun() => Ok(()),
@@ -535,15 +541,15 @@ impl Driver for Http1Driver {
         }
         if self.stream_until.is_some_and(|until| until <= now) {
             self.stream_until = None;
-            self.end_stream(events);
+            self.end_stream(now, events);
         }
     }
 
-    fn end_open_ended_calls(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn end_open_ended_calls(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let checks = &self.checks;
         if checks.endless.should_end_with_load() && self.content.is_open_and_as_expected(checks) {
             let before = events.len();
-            self.end_stream(events);
+            self.end_stream(now, events);
             mark_ended_with_load(&mut events[before..]);
         }
     }

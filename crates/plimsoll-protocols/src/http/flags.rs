@@ -101,11 +101,11 @@ impl ProtocolCommand for HttpFlags {
         apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
         let typed = self.section;
         let (body, body_file) = split_text_or_file(typed.body.as_deref())?;
-        let mut headers = parse_fields("--header", &typed.typed_headers)?;
+        let mut headers = parse_fields("--header", &typed.typed.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.basic.add_to(&mut headers)?;
         let mut expected = BTreeMap::<String, Vec<String>>::new();
-        for typed in &typed.typed_expect_headers {
+        for typed in &typed.typed.expect_headers {
             let (name, value) = split_name_value("--expect-header", typed, "x-cache: hit")?;
             let values = expected.entry(name.to_ascii_lowercase()).or_default();
             values.push(value.to_owned());
@@ -117,7 +117,7 @@ impl ProtocolCommand for HttpFlags {
             };
             (name, values)
         });
-        let form = typed.typed_form.iter();
+        let form = typed.typed.form.iter();
         let form: Vec<_> = form
             .map(|part| parse_part(part))
             .collect::<Result<_, _>>()?;

@@ -1,15 +1,24 @@
 //! Resolves the expectations and limits of `[call.http]` for responses.
 
+use std::time::Duration;
+
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::{Metric, Objective, TimeMetric};
 use plimsoll_model::spec::{Problems, Spec, is_valid_field_value, is_visible_ascii, scheme_alias};
 
+use super::refusals::RefusalRetries;
 use super::response_settings::normalize_api;
 use super::section::HttpSpec;
 use crate::http2::DEFAULT_MAX_HEAD;
 
 /// The maximum value of a body limit: body lengths are counted in 32 bits for each call.
 const MAX_BODY_LIMIT: ByteSize = ByteSize(u32::MAX as u64);
+
+/// The default of `retry_wait`.
+const DEFAULT_RETRY_WAIT: Duration = Duration::from_secs(60);
+
+/// The maximum of `retry_refused`.
+const MAX_RETRIES: u32 = 100;
 
 /// Rewrites `call` in the form that this version of Plimsoll writes. Older versions wrote the only model API as a
 /// stream format, and left out defaults.
@@ -21,8 +30,68 @@ pub(super) fn canonicalize(mut call: HttpSpec) -> HttpSpec {
     call
 }
 
+/// Resolves the maximum size of a response's body, in bytes, and how often refused requests are sent again; checks the
+/// duration of streams.
+pub(super) fn resolve_limits(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &HttpSpec,
+) -> (u32, RefusalRetries) {
+    let max_body = resolve_max_body(problems, call);
+    check_stream_duration(problems, spec, call);
+    (max_body, resolve_refusal_retries(problems, spec, call))
+}
+
+/// Resolves `retry_refused` and `retry_wait`.
+fn resolve_refusal_retries(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &HttpSpec,
+) -> RefusalRetries {
+    const RETRIES_KEY: &str = "call.http.retry_refused";
+    const WAIT_KEY: &str = "call.http.retry_wait";
+    let max_wait = call.retry_wait.map_or(DEFAULT_RETRY_WAIT, |wait| wait.0);
+    let Some(max_retries) = call.retry_refused else {
+        if call.retry_wait.is_some() {
+            problems.add(
+                WAIT_KEY,
+                "no request is sent again: add retry_refused (--retry-refused)",
+            );
+        }
+        return RefusalRetries::default();
+    };
+    if !(1..=MAX_RETRIES).contains(&max_retries) {
+        problems.add(
+            RETRIES_KEY,
+            format!("{max_retries}: use 1 to {MAX_RETRIES}, or leave it out"),
+        );
+    }
+    if max_wait.is_zero() {
+        problems.add(
+            WAIT_KEY,
+            "0 sends requests again at once: use a duration such as \"60s\"",
+        );
+    }
+    if spec.load.reuse.as_deref() == Some("never") {
+        problems.add(
+            RETRIES_KEY,
+            "not used with a new connection for each call: leave it out, or keep connections",
+        );
+    }
+    if call.websocket.is_some() {
+        problems.add(
+            RETRIES_KEY,
+            "messages of WebSockets are not refused by a status: leave it out",
+        );
+    }
+    RefusalRetries {
+        max_retries,
+        max_wait,
+    }
+}
+
 /// Resolves the maximum size of a response's body, in bytes.
-pub(super) fn resolve_max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
+fn resolve_max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     let max_body = call.max_body.unwrap_or(MAX_BODY_LIMIT).0;
     if !(1..=MAX_BODY_LIMIT.0).contains(&max_body) {
         problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
@@ -52,7 +121,7 @@ pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec
 }
 
 /// Checks that responses are streams, and that `stream_duration` is below the deadline.
-pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
+fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
     const STREAM_DURATION_KEY: &str = "call.http.stream_duration";
     let Some(lasts) = call.stream_duration else {
         return;

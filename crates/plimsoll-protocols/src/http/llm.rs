@@ -131,18 +131,8 @@ pub struct LlmFlags {
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 
-    /// Ask for whole answers instead of streams. Their tokens have no times: there are only response times and counts.
-    #[arg(long)]
-    no_stream: bool,
-
-    /// Don't ask the service to count tokens (stream_options), which some services refuse (chat and completions).
-    #[arg(long, conflicts_with = "no_stream")]
-    no_usage: bool,
-
-    /// Also count the tokens of answers with this file (tokenizer.json, in the format of Hugging Face's tokenizers),
-    /// once a second, on a thread that sends no load. Needs a build with the feature tokenizers.
-    #[arg(long, value_name = "FILE")]
-    tokenizer: Option<PathBuf>,
+    #[command(flatten)]
+    answers: AnswerFlags,
 
     /// The environment variable with the API key, sent as a bearer token, with messages as x-api-key; if it is not set,
     /// no key is sent [default: OPENAI_API_KEY; with messages ANTHROPIC_API_KEY].
@@ -175,6 +165,32 @@ pub struct LlmFlags {
 
     #[command(flatten)]
     rows: RowsSpec,
+}
+
+/// How answers are asked for, counted, and asked for again.
+#[derive(Debug, Args)]
+struct AnswerFlags {
+    /// Ask for whole answers instead of streams. Their tokens have no times: there are only response times and counts.
+    #[arg(long)]
+    no_stream: bool,
+
+    /// Don't ask the service to count tokens (stream_options), which some services refuse (chat and completions).
+    #[arg(long, conflicts_with = "no_stream")]
+    no_usage: bool,
+
+    /// Also count the tokens of answers with this file (tokenizer.json, in the format of Hugging Face's tokenizers),
+    /// once a second, on a thread that sends no load. Needs a build with the feature tokenizers.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+
+    /// Send a request that is answered with 429, or with 503 and Retry-After, up to N times more: after Retry-After, or
+    /// else after a growing pause. Response times count from when it was due [default: such answers are failures].
+    #[arg(long, value_name = "N")]
+    retry_refused: Option<u32>,
+
+    /// The longest wait before a request is sent again [default: 60s].
+    #[arg(long, value_name = "TIME", requires = "retry_refused")]
+    retry_wait: Option<Period>,
 }
 
 /// Returns the API with this name, which the flag parser has already validated.
@@ -216,8 +232,10 @@ impl ProtocolCommand for LlmFlags {
             method: Some("POST".to_owned()),
             body: Some(self.build_body(api)?),
             api: Some(api.name.to_owned()),
-            stream: self.no_stream.then_some(StreamSpec::Whole),
-            tokenizer: self.tokenizer.clone(),
+            stream: self.answers.no_stream.then_some(StreamSpec::Whole),
+            tokenizer: self.answers.tokenizer.clone(),
+            retry_refused: self.answers.retry_refused,
+            retry_wait: self.answers.retry_wait,
             max_body: self.max_body,
             goodput: combine_goodput_bounds(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
@@ -313,9 +331,9 @@ impl LlmFlags {
             _ => None,
         };
         if !api.computes_numbers {
-            body.insert("stream".to_owned(), json!(!self.no_stream));
+            body.insert("stream".to_owned(), json!(!self.answers.no_stream));
         }
-        if api.counts_on_request && !self.no_stream && !self.no_usage {
+        if api.counts_on_request && !self.answers.no_stream && !self.answers.no_usage {
             let options = json!({ "include_usage": true });
             body.insert("stream_options".to_owned(), options);
         }
@@ -428,7 +446,7 @@ impl LlmFlags {
             let has = |api: &LlmApi| api.limit_key.is_some();
             return Err(refuse("--max-tokens", "generates no tokens", has));
         }
-        if self.no_stream && api.computes_numbers {
+        if self.answers.no_stream && api.computes_numbers {
             let has = |api: &LlmApi| !api.computes_numbers;
             return Err(refuse("--no-stream", "streams nothing", has));
         }
@@ -446,7 +464,7 @@ impl LlmFlags {
                 "write --document TEXT for each",
             ));
         }
-        if self.no_usage && !api.counts_on_request {
+        if self.answers.no_usage && !api.counts_on_request {
             let has = |api: &LlmApi| api.counts_on_request;
             return Err(refuse(
                 "--no-usage",
@@ -478,33 +496,4 @@ fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_get_default_api_path() {
-        for (typed, whole) in [
-            ("http://h:1", "http://h:1/v1/chat/completions"),
-            ("https://h/", "https://h/v1/chat/completions"),
-            ("http://h:1/v1", "http://h:1/v1/chat/completions"),
-            ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
-            ("http://h:1/api/v1", "http://h:1/api/v1/chat/completions"),
-            ("http://h:1/x?y=1", "http://h:1/x?y=1"),
-            ("unix:/tmp/s", "unix:/tmp/s:/v1/chat/completions"),
-            ("unix:/tmp/s:/v1", "unix:/tmp/s:/v1/chat/completions"),
-            ("unix:/tmp/s:/x", "unix:/tmp/s:/x"),
-        ] {
-            assert_eq!(
-                with_api_path(typed, ModelResponseRules::default().api),
-                whole
-            );
-        }
-        for (name, whole) in [
-            ("completions", "http://h:1/v1/completions"),
-            ("responses", "http://h:1/v1/responses"),
-            ("messages", "http://h:1/v1/messages"),
-        ] {
-            assert_eq!(with_api_path("http://h:1", find_api(name).unwrap()), whole);
-        }
-    }
-}
+mod tests;

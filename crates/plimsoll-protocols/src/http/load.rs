@@ -4,7 +4,7 @@ use plimsoll_engine::Protocol;
 use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::{Outcome, Plan};
 
-use super::call::{HttpCall, HttpVersion};
+use super::call::{CallPurpose, HttpCall, HttpVersion};
 use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
@@ -48,7 +48,7 @@ impl ProtocolModule for HttpSpec {
         call: &HttpCall,
     ) -> Result<PreparedLoad<'a>, PrepareError> {
         let plan = asked.plan;
-        if call.handshake_only {
+        if call.purpose == CallPurpose::Handshake {
             return Ok(load_with_driver(asked, HandshakeProtocol));
         }
         let authority = plan.target.authority();

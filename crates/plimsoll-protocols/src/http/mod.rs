@@ -39,6 +39,7 @@ mod plan_import;
 mod probe;
 #[cfg(feature = "targets")]
 mod redirects;
+mod refusals;
 mod replayed_call;
 mod replayed_parts;
 mod request;
@@ -66,9 +67,9 @@ mod ws;
 pub(crate) const BARE_ADDRESS_COMMAND: &str = "http";
 
 pub use call::{
-    ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, ReplayedParts, VaryingBody, VaryingExpectations, VaryingRequest, WebSocketCall,
-    WelcomeMessage,
+    CallPurpose, ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall,
+    HttpCall, HttpVersion, ReplayedParts, VaryingBody, VaryingExpectations, VaryingRequest,
+    WebSocketCall, WelcomeMessage,
 };
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};

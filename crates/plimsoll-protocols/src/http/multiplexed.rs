@@ -28,13 +28,13 @@ use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 use super::body_inspection::BodyInspector;
 use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingRequest};
 use super::checks::{BodyMetadata, ResponseChecks};
-use super::conversation::AcceptsBodies;
 use super::driver::DRAIN_TIMEOUT;
 use super::endless_streams::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, to_protocol_error};
 use super::field_list::FieldList;
 use super::journey::{CaptureLevel, StepValues};
+use super::refusals::{RefusalRetries, end_event};
 pub use super::request::HttpScheme;
 use super::request::{HttpRequest, format_decimal, push_constant_fields, write_body};
 use crate::http2::{
@@ -51,6 +51,7 @@ const MAX_REMEMBERED_BLOCK_BYTES: usize = 255;
 struct Http2ProtocolState {
     request: RequestTemplate,
     checks: Arc<ResponseChecks>,
+    refusal_retries: RefusalRetries,
     varying: Option<VaryingRequest>,
     replayed: Option<ReplayedParts>,
 }
@@ -93,6 +94,7 @@ impl Http2Protocol {
         Http2Protocol(Arc::new(Http2ProtocolState {
             request: prepared,
             checks: Arc::new(checks),
+            refusal_retries: request.call.refusal_retries,
             varying: request.call.varying.clone(),
             replayed: request.call.replayed.clone(),
         }))
@@ -164,6 +166,10 @@ impl Protocol for Http2Protocol {
 
     fn goodput_bounds(&self) -> GoodputBounds {
         self.0.checks.goodput_bounds()
+    }
+
+    fn refusal_retries(&self) -> RefusalRetries {
+        self.0.refusal_retries
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -601,7 +607,7 @@ impl StreamCalls for HttpCalls {
         piece: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        let head = connection
+        let mut head = connection
             .calls
             .read_head(piece.bytes)
             .map_err(compression_violation)?;
@@ -652,6 +658,10 @@ impl StreamCalls for HttpCalls {
         let looks =
             checks.inspects_bodies() || head.body_metadata != BodyMetadata::UNINSPECTED_BODY;
         if head.outcome != Outcome::Ok || looks {
+            let clock = &connection.calls.shared.request.unix_zero;
+            let unix_ns = clock.unix_ns_at(to.now);
+            let refusal = head.body_metadata.refusal;
+            head.body_metadata.refusal = refusal.map(|refusal| refusal.relative_to(unix_ns));
             connection.inspect_answer(id, &head);
             let calls = &mut connection.calls;
             if let Some(lasts) = calls.checks.stream_duration {
@@ -672,13 +682,17 @@ impl StreamCalls for HttpCalls {
     #[inline]
     fn report_call_end(&mut self, stream: &HttpStream, outcome: Outcome, events: &mut Vec<Event>) {
         if stream.call != NO_CALL {
-            events.push(Event::Done(CompletedCall {
+            let done = CompletedCall {
                 call: stream.call,
                 outcome,
                 first_byte: stream.answer.first_byte,
                 bytes_sent: stream.size.saturating_sub(stream.unsent),
                 bytes_received: stream.answer.received,
-            }));
+            };
+            let kept = self.responses.get(stream.slot as usize);
+            let refusal = kept.and_then(|kept| kept.content.refusal());
+            // The wait is relative to the head, so the time of day is not needed.
+            events.push(end_event(done, refusal, self.shared.refusal_retries, || 0));
         }
     }
 

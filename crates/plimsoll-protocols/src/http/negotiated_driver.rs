@@ -15,6 +15,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::driver::{Http1Driver, Http1Protocol};
 use super::multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
+use super::refusals::RefusalRetries;
 use super::request::HttpRequest;
 
 const ALPN_H2: &[u8] = b"h2";
@@ -65,6 +66,10 @@ impl Protocol for HttpProtocol {
 
     fn goodput_bounds(&self) -> GoodputBounds {
         self.http1.goodput_bounds()
+    }
+
+    fn refusal_retries(&self) -> RefusalRetries {
+        self.http1.refusal_retries()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {

@@ -23,8 +23,8 @@ use super::call::{
 use super::flags::would_queue;
 use super::header_names::HEADER_NAMES;
 use super::limits::{
-    canonicalize, check_scheme, check_stream_duration, reject_template_fields, required_headers,
-    resolve_expected_statuses, resolve_max_body, streams_end_with_load,
+    canonicalize, check_scheme, reject_template_fields, required_headers,
+    resolve_expected_statuses, resolve_limits, streams_end_with_load,
 };
 use super::paths::{check_path, requested_path};
 use super::payload::{Payload, TemplateContext, escape_template, parse_payload};
@@ -282,8 +282,7 @@ pub(super) fn resolve_request(
     let expect = resolve_expected_statuses(problems, call, &method);
     reject_template_fields(problems, call);
     let answers = resolve_response_settings(problems, spec, call, payload.as_mut(), &mut texts);
-    let max_body = resolve_max_body(problems, call);
-    check_stream_duration(problems, spec, call);
+    let (max_body, refusal_retries) = resolve_limits(problems, spec, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
     let max_head = resolve_max_head(problems, HttpSpec::SCHEMES.section, call.max_head);
@@ -324,6 +323,7 @@ pub(super) fn resolve_request(
         ends_with_load: streams_end_with_load(spec, call),
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
+        refusal_retries,
         max_body,
         max_head,
         ..HttpCall::default()

@@ -34,15 +34,9 @@ pub struct HttpSpec {
     #[arg(skip)]
     pub path: Option<String>,
 
-    /// A header field, 'name: value'; a value $NAME is taken from the environment ($$ is a plain $); repeatable.
-    #[arg(
-        id = "headers",
-        short = 'H',
-        long = "header",
-        value_name = "NAME: VALUE"
-    )]
+    #[command(flatten)]
     #[serde(skip)]
-    pub(super) typed_headers: Vec<String>,
+    pub(super) typed: TypedParts,
 
     /// Header fields; their values may contain template fields.
     #[arg(skip)]
@@ -67,12 +61,6 @@ pub struct HttpSpec {
     #[arg(skip)]
     pub body_file: Option<PathBuf>,
 
-    /// A part of a form (multipart/form-data), NAME=VALUE or NAME=@FILE; `;type=TYPE` and `;filename=NAME` may follow;
-    /// repeatable. Values may have fields; files are sent unchanged.
-    #[arg(id = "form", short = 'F', long = "form", value_name = "NAME=VALUE")]
-    #[serde(skip)]
-    pub(super) typed_form: Vec<String>,
-
     /// The parts of a form (`multipart/form-data`) in order, in place of a body.
     #[arg(skip)]
     pub form: Option<Vec<FormPartSpec>>,
@@ -89,15 +77,6 @@ pub struct HttpSpec {
         value_delimiter = ','
     )]
     pub expect: Option<Vec<StatusSpec>>,
-
-    /// A header field that an answer must have, 'name: value'; repeatable.
-    #[arg(
-        id = "expect_headers",
-        long = "expect-header",
-        value_name = "NAME: VALUE"
-    )]
-    #[serde(skip)]
-    pub(super) typed_expect_headers: Vec<String>,
 
     /// Header fields that an answer must have, with these values; a list contains several values of one name, all of
     /// which must be there.
@@ -150,6 +129,15 @@ pub struct HttpSpec {
     #[arg(long, action = ArgAction::SetTrue)]
     pub compressed: Option<bool>,
 
+    /// Send a request that is answered with 429, or with 503 and Retry-After, up to N times more: after Retry-After, or
+    /// else after a growing pause. Response times count from when it was due [default: such answers are failures].
+    #[arg(long, value_name = "N")]
+    pub retry_refused: Option<u32>,
+
+    /// The longest wait before a request is sent again [default: 60s].
+    #[arg(long, value_name = "TIME", requires = "retry_refused")]
+    pub retry_wait: Option<Period>,
+
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for decompressed answers, and
     /// for whole answers of a model].
     #[arg(long, value_name = "SIZE")]
@@ -184,6 +172,32 @@ pub struct HttpSpec {
     /// whose answers give values to later requests. The other keys here are defaults for the steps.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
+}
+
+/// The parts of a request that flags have in a form of their own.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TypedParts {
+    /// A header field, 'name: value'; a value $NAME is taken from the environment ($$ is a plain $); repeatable.
+    #[arg(
+        id = "headers",
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE"
+    )]
+    pub(super) headers: Vec<String>,
+
+    /// A part of a form (multipart/form-data), NAME=VALUE or NAME=@FILE; `;type=TYPE` and `;filename=NAME` may follow;
+    /// repeatable. Values may have fields; files are sent unchanged.
+    #[arg(id = "form", short = 'F', long = "form", value_name = "NAME=VALUE")]
+    pub(super) form: Vec<String>,
+
+    /// A header field that an answer must have, 'name: value'; repeatable.
+    #[arg(
+        id = "expect_headers",
+        long = "expect-header",
+        value_name = "NAME: VALUE"
+    )]
+    pub(super) expect_headers: Vec<String>,
 }
 
 impl HttpSpec {

@@ -89,6 +89,9 @@ const AT_ONCE_LABEL: &str = "at once";
 /// The label of calls that were retried.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
 
+/// The label of calls that the server refused for now.
+const REFUSED_LABEL: &str = "refused";
+
 /// The label of streams that ended because the load ended.
 pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
 
@@ -193,6 +196,15 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
             plural(retried, "call")
         );
         besides.push(CountFact::new_problem(RETRIED_LABEL, text));
+    }
+    let refused = of(Count::CallsRefused);
+    if refused > 0 {
+        let text = format!(
+            "{} (429, or 503 with Retry-After), sent again {}",
+            plural(refused, "call"),
+            plural(of(Count::RefusalsRetried), "time"),
+        );
+        besides.push(CountFact::new_problem(REFUSED_LABEL, text));
     }
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {

@@ -8,7 +8,7 @@ use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
 use plimsoll_model::rows::template::TraceIds;
 
 use super::{User, UserLink};
-use crate::driver::Protocol;
+use crate::driver::{Protocol, RefusalRetries};
 use crate::script::scenario::Scenario;
 use crate::script::{LinkId, ScriptFactory, ScriptStart};
 use crate::tls::TlsClient;
@@ -26,6 +26,8 @@ pub(super) struct UserSettings<C> {
     pub(super) deadline: Option<Duration>,
     /// Whether calls that the server did not process are retried once.
     pub(super) retries_unprocessed: bool,
+    /// How often calls that the server refuses for now are sent again.
+    pub(super) refusal_retries: RefusalRetries,
     pub(super) goodput: GoodputBounds,
 }
 
@@ -50,12 +52,14 @@ impl<C: Scenario> UserScripts<C> {
     ) -> UserScripts<C> {
         let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
         let goodput = scenario.protocol().goodput_bounds();
+        let refusal_retries = scenario.protocol().refusal_retries();
         UserScripts {
             shared: Arc::new(UserSettings {
                 scenario,
                 links,
                 deadline,
                 retries_unprocessed: retries,
+                refusal_retries,
                 goodput,
             }),
             numbers_by_client: false,

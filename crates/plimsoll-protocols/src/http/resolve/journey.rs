@@ -45,6 +45,8 @@ impl StepSection for HttpSpec {
         "api",
         "tokenizer",
         "goodput",
+        "retry_refused",
+        "retry_wait",
     ];
     const TEMPLATE_KEYS: &'static [&'static str] = &[
         "path",

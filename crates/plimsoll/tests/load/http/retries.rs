@@ -7,14 +7,99 @@ use std::net::TcpListener;
 use serde_json::Value;
 
 use super::wire::{Recorder, always};
-use super::{first_error, run_http};
+use super::{first_error, run_http, url};
 use crate::support::nginx::Nginx;
+use crate::support::peers::python;
 use crate::support::ports::free_port;
-use crate::support::{CLIENT_TLS, Place};
+use crate::support::{CLIENT_TLS, Place, Server, stderr_of};
 
 fn calls_retried(run: &Value) -> u64 {
     let counts = &run["total"]["measures"]["counts"];
     counts["calls_retried"].as_u64().unwrap_or(0)
+}
+
+fn count_of(run: &Value, name: &str) -> u64 {
+    let counts = &run["total"]["measures"]["counts"];
+    counts[name].as_u64().unwrap_or(0)
+}
+
+/// The servers say how long to wait in seconds and as a date, and close connections that are idle meanwhile.
+#[test]
+fn refused_requests_are_sent_again_after_retry_after() {
+    let place = Place::new();
+    for (name, version) in [("uvicorn", "1.1"), ("hypercorn", "2")] {
+        let mut command = python(&place, "asgi_server.py");
+        command.arg(name);
+        let server = Server::start(&mut command);
+        let load = ["--clients", "1", "--calls", "3", "--http-version", version];
+        let flags = [&load[..], &["--retry-refused", "5"]].concat();
+        let run = run_http(&place, 0, &url(&server, "/busy/3"), &flags);
+        assert_eq!(run["total"]["ok"], 3, "{name}: {run}");
+        assert_eq!(count_of(&run, "calls_refused"), 1, "{name}: {run}");
+        assert_eq!(count_of(&run, "refusals_retried"), 3, "{name}: {run}");
+        // Two of the three waits last a second.
+        let longest = run["total"]["response"]["max_us"].as_f64().unwrap();
+        assert!(longest > 1.9e6, "{name}: {run}");
+        let report = place.expect(0, &["report", "run"]);
+        assert!(report.contains("refused"), "{name}: {report}");
+        assert!(place.read("run/plan.toml").contains("retry_refused = 5"));
+
+        let run = run_http(&place, 1, &url(&server, "/busy/100"), &load);
+        assert_eq!(
+            first_error(&run),
+            ("HTTP_429_RETRY_AFTER", 3),
+            "{name}: {run}"
+        );
+        assert_eq!(count_of(&run, "refusals_retried"), 0, "{name}: {run}");
+    }
+}
+
+#[test]
+fn requests_that_stay_refused_fail() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let load = ["--clients", "2", "--calls", "4", "--retry-refused", "2"];
+    let short = ["--retry-wait", "10ms"];
+    for version in ["1.1", "2"] {
+        for status in ["429", "503"] {
+            let flags = [&load[..], &short, &["--http-version", version]].concat();
+            let path = format!("/status/{status}");
+            let run = run_http(&place, 1, &url(&server, &path), &flags);
+            let code = format!("HTTP_{status}_RETRY_AFTER");
+            assert_eq!(first_error(&run), (code.as_str(), 4), "{version}: {run}");
+            assert_eq!(count_of(&run, "calls_refused"), 4, "{version}: {run}");
+            assert_eq!(count_of(&run, "refusals_retried"), 8, "{version}: {run}");
+        }
+    }
+    // The server asks for a second, which is more than the deadline leaves.
+    let flags = [&load[..], &["--deadline", "900ms"]].concat();
+    let run = run_http(&place, 1, &url(&server, "/status/429"), &flags);
+    assert_eq!(first_error(&run), ("HTTP_429_RETRY_AFTER", 4), "{run}");
+    assert_eq!(count_of(&run, "refusals_retried"), 0, "{run}");
+    for (flags, printed) in [
+        (
+            &["--retry-refused", "2", "--cold"][..],
+            "new connection for each call",
+        ),
+        (&["--retry-refused", "0"], "use 1 to 100"),
+        (
+            &["--retry-refused", "2", "--retry-wait", "0s"],
+            "sends requests again at once",
+        ),
+    ] {
+        let fixed = [
+            "http",
+            "http://127.0.0.1:1",
+            "--clients",
+            "1",
+            "--calls",
+            "1",
+        ];
+        let refused = place.run(&[&fixed[..], flags].concat());
+        let found = stderr_of(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {found}");
+        assert!(found.contains(printed), "{flags:?}: {found}");
+    }
 }
 
 /// nginx ends a connection after some requests: with GOAWAY, or over HTTP/1.1 with `Connection:

@@ -41,6 +41,28 @@ fn conversations_repeat_history_and_pause_between_turns() {
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("2 ok, 0 failed"), "{table}");
 
+    // The first turn is refused twice, and each time sent again after a wait.
+    let busy = [
+        "--extra",
+        r#"{"model": "busy"}"#,
+        "--prompt",
+        "a b",
+        "--turns",
+        "2",
+        "--clients",
+        "1",
+        "--retry-refused",
+        "3",
+    ];
+    let run = run_llm(&place, 0, &url, &busy, &key);
+    assert_eq!(run["total"]["ok"], 2, "{run}");
+    assert_eq!(count_of(&run, "calls_refused"), 1, "{run}");
+    assert_eq!(count_of(&run, "refusals_retried"), 2, "{run}");
+    // What was asked and answered so far is in the second turn's request.
+    assert_eq!(count_of(&run, "tokens_prompt"), 2 + (2 + 2 + 2), "{run}");
+    let longest = run["total"]["response"]["max_us"].as_f64().unwrap();
+    assert!(longest > 0.39e6, "{run}");
+
     // The server closes connections after a second of idling: another one carries the next turn.
     let run = of(
         0,
