@@ -16,7 +16,8 @@ seconds=${1:?"usage: fuzz/run.sh SECONDS|build [TARGET...]"}
 shift
 [ $# -gt 0 ] || set -- h2_driver canned_server hpack_decode http1_messages tls_records \
     tls_handshakes websocket_frames websocket_deflate api_answers bolt_driver hessian_decode \
-    s_time_output hold_driver http_events http_driver http2_driver proxy_header
+    s_time_output hold_driver http_events http_driver http2_driver proxy_header \
+    server_metrics
 
 CARGO_TARGET_DIR=$PWD/target
 # With --target the flags do not apply to build scripts.

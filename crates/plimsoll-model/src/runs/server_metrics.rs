@@ -22,6 +22,9 @@ pub const FILE_NAME: &str = "server-metrics.json";
 /// Maximum number of stored readings. Of longer runs, every second, fourth, … reading is stored.
 const MAX_STORED_READINGS: usize = 3600;
 
+/// Maximum value of a metric, so that sums are finite.
+const MAX_VALUE: f64 = 1e18;
+
 /// Minimum time between two readings from which a rate is computed. The last reading of a run may follow the one before
 /// at once, and a few tokens between the two would be a high rate.
 const MIN_RATE_WINDOW_S: f64 = 0.5;
@@ -85,13 +88,12 @@ impl ServerMetric {
 pub type MetricValues = BTreeMap<ServerMetric, f64>;
 
 /// Returns the known metrics in a text in the format of Prometheus. Values of several engines or models are combined;
-/// values that are negative or not finite are left out.
+/// values that are negative, too large or no numbers are left out.
 pub fn parse_known_metrics(text: &str) -> MetricValues {
     let mut found: BTreeMap<(ServerMetric, usize), SeriesAggregation> = BTreeMap::new();
     for_each_sample(text, |name, value| {
         if let Some((metric, preference)) = series_names::find(name)
-            && value.is_finite()
-            && value >= 0.0
+            && (0.0..=MAX_VALUE).contains(&value)
         {
             found.entry((metric, preference)).or_default().add(value);
         }

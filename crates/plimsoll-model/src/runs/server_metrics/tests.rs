@@ -94,7 +94,8 @@ fn known_metrics_are_found_by_server_names() {
                 (GeneratedTokens, 40.0),
             ],
         ),
-        ("node_cpu_seconds_total 1\n", &[]),
+        ("node_cpu_seconds_total 1\ntgi_queue_size -1\n", &[]),
+        ("tgi_queue_size +Inf\ntgi_batch_current_size 1e300\n", &[]),
     ] {
         let expected: MetricValues = expected.iter().copied().collect();
         assert_eq!(parse_known_metrics(text), expected, "{text}");
