@@ -51,6 +51,8 @@ struct CurrentCall {
     /// Whether the call is waiting for a connection in order to be sent or retried.
     is_waiting: bool,
     is_retry: bool,
+    /// Whether the server did not process the call when it was sent before.
+    was_unprocessed: bool,
     /// How often the server has refused the call for now.
     refusals: u32,
     /// The time from which a refused call can be sent again; [`Time::NEVER`] if it need not wait.
@@ -67,6 +69,7 @@ impl CurrentCall {
             sent: Time::NEVER,
             is_waiting: true,
             is_retry: false,
+            was_unprocessed: false,
             refusals: 0,
             resend_at: Time::NEVER,
             deadline: Time::NEVER,

@@ -28,6 +28,7 @@ use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 use super::body_inspection::BodyInspector;
 use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingRequest};
 use super::checks::{BodyMetadata, ResponseChecks};
+use super::conversation::AcceptsBodies;
 use super::driver::DRAIN_TIMEOUT;
 use super::endless_streams::mark_ended_with_load;
 use super::envelopes;

@@ -39,12 +39,13 @@ impl<C: Scenario> User<C> {
         let may_retry = self.shared.retries_unprocessed
             && self.shared.scenario.replaces_lost_connections()
             && !context.is_interrupted();
-        let again =
-            (self.call.as_mut()).filter(|call| may_retry && !call.is_retry && now < call.deadline);
+        let again = (self.call.as_mut())
+            .filter(|call| may_retry && !call.was_unprocessed && now < call.deadline);
         let Some(call) = again else {
             return self.on_call_end(done, now, context);
         };
         call.restart();
+        call.was_unprocessed = true;
         context.add_to_count(Count::CallsRetried, 1);
     }
 
