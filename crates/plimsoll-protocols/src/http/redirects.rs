@@ -17,11 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::transport::tunnel::Tunnel;
 use plimsoll_engine::{ConnectFailure, EngineError};
+use plimsoll_model::Plan;
 use plimsoll_model::formats::redaction::{is_secret_field_name, is_secret_field_value, mask_urls};
 use plimsoll_model::plan::{RequestFields, TlsPlan};
 use plimsoll_model::rows::template::VaryingMetadata;
 use plimsoll_model::spec::{CallSpec, MetadataSpec, Spec, call_path, parse_target, split_scheme};
-use plimsoll_model::{Outcome, Plan};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::call::{HttpCall, HttpVersion};

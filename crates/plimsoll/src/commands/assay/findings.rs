@@ -121,7 +121,10 @@ impl Assay {
             .unwrap_or(usize::MAX)
             .min(requests.len());
         let (basis, truth) = match due.filter(|due| due.len() == requests.len()) {
-            Some(due) => (TruthBasis::Schedule, scheduled_time_bounds(envelope, &due)?),
+            Some(due) => (
+                TruthBasis::Schedule,
+                scheduled_time_bounds(envelope, &due, path)?,
+            ),
             None => (
                 TruthBasis::Arrivals,
                 requests.iter().filter_map(served_time_bounds).collect(),
@@ -232,22 +235,35 @@ fn served_time_bounds(request: &ServedRequest) -> Option<[u64; 2]> {
 
 /// Returns bounds of each call's time in nanoseconds, as a client that sends and reads without delay would see it. The
 /// time is the delay that the server's law assigns to a request arriving when the call was due, plus the server's own
-/// lateness in answering that request.
-fn scheduled_time_bounds(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
+/// lateness in answering that request. A call takes up to `path` to arrive, so if it then meets a stall that it would
+/// have missed at once, or the other way round, the bounds include both delays.
+fn scheduled_time_bounds(
+    envelope: &Envelope,
+    due: &[u64],
+    path: Duration,
+) -> Result<Vec<[u64; 2]>, String> {
     let requests = &envelope.requests;
     // Calls are never sent early, so the smallest difference between arrival and due time gives the start of the
     // schedule.
     let offsets = requests.iter().zip(due);
     let offsets = offsets.map(|(request, due)| i128::from(request.arrived_ns) - i128::from(*due));
     let begins = offsets.min().unwrap_or_default().max(0);
+    let path_ns = u64::try_from(path.as_nanos()).unwrap_or(u64::MAX);
     let mut delays = envelope.delays().map_err(|e| e.to_string())?;
+    let mut delays_after_path = envelope.delays().map_err(|e| e.to_string())?;
     let times = requests.iter().zip(due).map(|(request, due)| {
         let due = u64::try_from(begins + i128::from(*due)).unwrap_or(u64::MAX);
+        let arrival = due.saturating_add(path_ns);
         let takes = delays.next(due).saturating_sub(due);
+        let takes_after_path = delays_after_path.next(arrival).saturating_sub(arrival);
+        let [least, greatest] = [takes.min(takes_after_path), takes.max(takes_after_path)];
         let [began, ended] = request.written_ns.unwrap_or([request.due_ns; 2]);
         let first = request.arrived_after_ns.unwrap_or(request.arrived_ns);
         let late = ended.saturating_sub(request.due_ns) + request.arrived_ns.saturating_sub(first);
-        [takes + began.saturating_sub(request.due_ns), takes + late]
+        [
+            least + began.saturating_sub(request.due_ns),
+            greatest + late,
+        ]
     });
     Ok(times.collect())
 }
@@ -393,9 +409,27 @@ mod tests {
         let begins = 5_000 * MS;
         let arrivals: Vec<u64> = due.iter().map(|due| begins + due.max(&(8 * MS))).collect();
         let envelope = envelope(&arrivals);
-        let truth = scheduled_time_bounds(&envelope, &due).unwrap();
+        let truth = scheduled_time_bounds(&envelope, &due, Duration::ZERO).unwrap();
         for ((request, due), truth) in envelope.requests.iter().zip(&due).zip(truth).skip(8) {
             assert_eq!(truth, [request.due_ns - begins - due; 2], "{request:?}");
+        }
+    }
+
+    #[test]
+    fn call_due_just_before_stall_may_meet_it() {
+        let due: Vec<u64> = (0..1000).map(|n| n * MS).collect();
+        let envelope = envelope(&due.iter().map(|due| 5_000 * MS + due).collect::<Vec<_>>());
+        let exact = scheduled_time_bounds(&envelope, &due, Duration::ZERO).unwrap();
+        let within = scheduled_time_bounds(&envelope, &due, Duration::from_millis(1)).unwrap();
+        let wider = exact
+            .iter()
+            .zip(&within)
+            .filter(|(exact, within)| exact != within);
+        let wider: Vec<_> = wider.collect();
+        assert!((1..10).contains(&wider.len()), "{wider:?}");
+        for (exact, [low, high]) in wider {
+            assert_eq!(exact[0], *low);
+            assert!(high - low > 50 * MS, "{low} to {high}");
         }
     }
 }

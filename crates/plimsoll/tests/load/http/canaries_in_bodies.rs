@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use crate::canaries::{CANARY, assert_files_clean, assert_output_clean, assert_run_clean};
+use super::canaries::{CANARY, assert_files_clean, assert_output_clean, assert_run_clean};
 use crate::support::{MAX_WAIT, Place, output, text};
 
 /// Serves requests over HTTP/1.1 on threads of this process. `respond` gets the head and the body of a request, and
