@@ -9,5 +9,6 @@ pub(crate) mod detail_budget;
 pub(crate) mod dial;
 pub(crate) mod frame_trace;
 pub(crate) mod heartbeats;
+pub(crate) mod token_account;
 pub(crate) mod unpacking;
 pub(crate) mod xorshift;

@@ -24,10 +24,10 @@ use plimsoll_wire::websocket::{
 };
 
 use super::SessionCall;
-use super::account::TokenAccount;
 use super::http::ApiResponseReader;
 use super::measures;
 use crate::shared::clock_origin::ClockOrigin;
+use crate::shared::token_account::TokenAccount;
 use crate::shared::xorshift::Xorshift;
 
 mod api;
@@ -98,8 +98,6 @@ impl ScriptFactory for SessionScripts {
             session_id: String::new(),
             session_token: String::new(),
             account: TokenAccount::default(),
-            epoch: None,
-            run_number: None,
             socket_requested_at: Time::ZERO,
             created_ns: 0,
             opened_ns: 0,
@@ -107,8 +105,6 @@ impl ScriptFactory for SessionScripts {
             socket_failure: None,
             lost_at: Time::NEVER,
             query: None,
-            gaps: Vec::new(),
-            expected_tokens: None,
             queries_begun: 0,
             due_at: Time::NEVER,
             next_at: Time::NEVER,
@@ -166,34 +162,13 @@ enum SessionSocketState {
     Open,
 }
 
-/// The current query.
+/// The current query; its tokens are in the account.
 #[derive(Clone, Copy, Debug)]
 struct ActiveQuery {
     sent: Time,
-    first_token: Time,
-    last_token: Time,
-    bytes: u32,
     bytes_sent: u32,
     reconnects: u32,
     reconnects_failed: u32,
-    /// The query's `done` frame, kept until the API has confirmed the start of the query.
-    end: Option<DoneFrame>,
-}
-
-/// The content of a `done` frame.
-#[derive(Clone, Copy, Debug)]
-struct DoneFrame {
-    at: Time,
-    /// The number of tokens that the server sent, if the frame contains it.
-    tokens: Option<u64>,
-    finish: QueryEndReason,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueryEndReason {
-    Stop,
-    Cancelled,
-    Error,
 }
 
 /// One user's session: see the module's documentation.
@@ -218,9 +193,6 @@ pub struct UserSession {
     session_id: String,
     session_token: String,
     account: TokenAccount,
-    epoch: Option<u64>,
-    /// The number that the API gave to the execution of the current query, or of the last one.
-    run_number: Option<u64>,
     /// When the connection of the socket was requested.
     socket_requested_at: Time,
     /// Time that it took to create the session, in nanoseconds.
@@ -233,11 +205,6 @@ pub struct UserSession {
     socket_failure: Option<Outcome>,
     lost_at: Time,
     query: Option<ActiveQuery>,
-    /// Gaps between the tokens of the current query, in nanoseconds; recorded once the query has succeeded. An `f32`
-    /// saves memory and is still finer than a histogram's buckets.
-    gaps: Vec<f32>,
-    /// The number of tokens to expect from the current query, if it is known before the `done` frame.
-    expected_tokens: Option<u64>,
     /// The number of queries begun.
     queries_begun: u32,
     /// When the last query was due.
@@ -343,12 +310,12 @@ impl Script for UserSession {
             self.send_query(now, turn);
         }
         if self.deadline <= now {
-            let text = match &self.query {
-                Some(ActiveQuery { end: Some(_), .. }) => {
+            let text = match (&self.query, self.account.done()) {
+                (Some(_), Some(_)) => {
                     "POST /session/ID/run was not answered within the query's deadline"
                 }
-                Some(_) => "a query's tokens did not all arrive within its deadline",
-                None => "the session was not ready within a query's deadline",
+                (Some(_), None) => "a query's tokens did not all arrive within its deadline",
+                (None, _) => "the session was not ready within a query's deadline",
             };
             let outcome = self.socket_failure.unwrap_or(Outcome::DeadlineExceeded);
             turn.record_failure_message(outcome, text);

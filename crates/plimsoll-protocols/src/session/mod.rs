@@ -1,6 +1,5 @@
 //! Scripted sessions over an HTTP API and a WebSocket that streams the tokens of a language model.
 
-mod account;
 mod call;
 mod driver;
 mod flags;

@@ -116,8 +116,7 @@ impl UserSession {
                 // The values are optional: other backends may use these keys for values of other types.
                 let begun = serde_json::from_slice::<serde_json::Value>(&answer.body);
                 let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
-                self.run_number = number("run").or(self.run_number);
-                self.expected_tokens = number("tokens").or(self.expected_tokens);
+                self.account.announce(number("run"), number("tokens"));
                 self.end_query_if_done(now, turn);
             }
             Some(ApiRequest::Run) => {
@@ -174,7 +173,7 @@ impl UserSession {
             self.count_failed_session_close(turn);
             return self.finish_session(turn);
         }
-        if self.request == Some(ApiRequest::Run) && self.query.is_some_and(|q| q.end.is_some()) {
+        if self.request == Some(ApiRequest::Run) && self.account.done().is_some() {
             self.request = None;
             return self.end_query_if_done(now, turn);
         }

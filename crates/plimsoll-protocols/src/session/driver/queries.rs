@@ -3,20 +3,16 @@
 use std::time::Duration;
 
 use plimsoll_engine::script::{RequestTrace, ScriptContext};
-use plimsoll_model::formats::quantity::plural;
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
 use plimsoll_model::{CallSample, Outcome, Time};
 
-use super::{ActiveQuery, ApiRequest, DoneFrame, QueryEndReason, SOCKET_LINK, UserSession};
-use crate::session::account::{SessionFrame, TokenArrival};
+use super::{ActiveQuery, ApiRequest, SOCKET_LINK, UserSession};
 use crate::session::measures;
-
-/// The maximum number of gaps between tokens that are kept until a query ends; later gaps are not recorded.
-const MAX_RECORDED_TOKEN_GAPS: usize = 1 << 16;
+use crate::shared::token_account::{DoneMessage, MessageEffect};
 
 impl UserSession {
     pub(super) fn on_frame(&mut self, text: &str, now: Time, ctx: &mut ScriptContext<'_>) {
-        let Ok(frame) = serde_json::from_str::<SessionFrame<'_>>(text) else {
+        let Ok(effect) = self.account.record_message(text, now) else {
             ctx.record_failure_message(
                 Outcome::BadAnswer,
                 "a frame that is not a JSON object with a type",
@@ -26,169 +22,45 @@ impl UserSession {
         };
         self.attempts = 0;
         self.socket_failure = None;
-        match &*frame.kind {
-            "token" => {
-                self.update_numbering_epoch(frame.epoch);
-                self.on_token(&frame, text.len(), now, ctx);
-            }
-            "done" => {
-                self.update_numbering_epoch(frame.epoch);
-                self.on_done(&frame, now, ctx);
-            }
-            "resumed" if frame.resumed == Some(false) => {
-                ctx.add_to_count(Count::HistoryGone, 1);
-                self.account.restart_numbering();
-                self.epoch = frame.epoch;
-            }
-            // Frames of unknown types are ignored.
-            _ => {}
-        }
-    }
-
-    pub(super) fn update_numbering_epoch(&mut self, epoch: Option<u64>) {
-        if let (Some(ours), Some(theirs)) = (self.epoch, epoch)
-            && ours != theirs
-        {
-            self.account.restart_numbering();
-        }
-        self.epoch = epoch.or(self.epoch);
-    }
-
-    /// Returns whether a frame belongs to a run (the answer to a query) that has already ended.
-    pub(super) fn is_stray_frame(&self, frame: &SessionFrame<'_>) -> bool {
-        self.query.is_none_or(|query| query.end.is_some())
-            || matches!((frame.run, self.run_number), (Some(of), Some(run)) if of < run)
-    }
-
-    pub(super) fn on_token(
-        &mut self,
-        frame: &SessionFrame<'_>,
-        length: usize,
-        now: Time,
-        turn: &mut ScriptContext<'_>,
-    ) {
-        if self.is_stray_frame(frame) {
-            match self.account.record_frame(frame.seq) {
-                TokenArrival::Duplicate => turn.add_to_count(Count::TokensDuplicated, 1),
-                TokenArrival::New | TokenArrival::Late => turn.add_to_count(Count::TokensStray, 1),
-            }
-            return;
-        }
-        let arrived = self.account.record_token(frame.seq);
-        self.run_number = frame.run.or(self.run_number);
-        let Some(query) = &mut self.query else {
-            return;
-        };
-        query.bytes = query.bytes.saturating_add(length as u32);
-        if arrived == TokenArrival::Duplicate || frame.content.as_deref() == Some("") {
-            return;
-        }
-        if query.first_token == Time::NEVER {
-            query.first_token = now;
-        } else if self.gaps.len() < MAX_RECORDED_TOKEN_GAPS {
-            self.gaps.push(now.since(query.last_token) as f32);
-        }
-        query.last_token = now;
-    }
-
-    pub(super) fn on_done(
-        &mut self,
-        frame: &SessionFrame<'_>,
-        now: Time,
-        turn: &mut ScriptContext<'_>,
-    ) {
-        let again = self.account.record_frame(frame.seq) == TokenArrival::Duplicate;
-        if self.is_stray_frame(frame) || again {
-            return;
-        }
-        let finish = match frame.finish.as_deref() {
-            Some("error") => QueryEndReason::Error,
-            Some("cancelled") => QueryEndReason::Cancelled,
-            _ => QueryEndReason::Stop,
-        };
-        if let Some(query) = &mut self.query {
-            query.end = Some(DoneFrame {
-                at: now,
-                tokens: frame.tokens,
-                finish,
-            });
-        }
-        // While the API's response is outstanding the query does not end, because the response may contain the
-        // number of tokens to expect.
-        if self.request.is_none() {
-            self.end_query_if_done(now, turn);
+        match effect {
+            MessageEffect::Recorded => {}
+            MessageEffect::Counted(count) => ctx.add_to_count(count, 1),
+            // While the API's response is outstanding the query does not end, because the response may contain the
+            // number of tokens to expect.
+            MessageEffect::Done if self.request.is_some() => {}
+            MessageEffect::Done => self.end_query_if_done(now, ctx),
         }
     }
 
     /// Ends the current query if its `done` frame has arrived, and then begins the next query.
     pub(super) fn end_query_if_done(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
-        if let Some(end) = self.query.and_then(|query| query.end) {
-            let outcome = self.judge_query(end, turn);
-            self.record_query_and_clear_deadline(outcome, end.at, turn);
+        if let Some(done) = self.account.done() {
+            let outcome = self.judge_query(done, turn);
+            self.record_query_and_clear_deadline(outcome, done.at, turn);
             self.begin_next_query(now, turn);
         }
     }
 
     /// Decides the outcome of a query whose `done` frame has arrived.
-    fn judge_query(&self, end: DoneFrame, turn: &mut ScriptContext<'_>) -> Outcome {
-        let account = self.account.query;
-        let received = account.received;
-        let promised = self
-            .expected_tokens
-            .filter(|_| end.finish == QueryEndReason::Stop);
-        let most = end.tokens.max(promised).unwrap_or(0);
-        turn.add_to_count(Count::TokensMissing, most.saturating_sub(received));
-        match end.finish {
-            QueryEndReason::Error => return Outcome::RunFailed,
-            QueryEndReason::Cancelled => return Outcome::Cancelled,
-            QueryEndReason::Stop => {}
+    fn judge_query(&self, done: DoneMessage, turn: &mut ScriptContext<'_>) -> Outcome {
+        let judged = self.account.judge_query(done);
+        turn.add_to_count(Count::TokensMissing, judged.missing);
+        if let Some(text) = &judged.text {
+            turn.record_failure_message(judged.outcome, text);
         }
-        let sent = end.tokens.or(promised);
-        let lost = end.tokens.is_some_and(|sent| received < sent)
-            || sent.is_some_and(|sent| received > sent)
-            || account.duplicated > 0
-            || account.out_of_order > 0;
-        if !lost && let Some(promised) = promised.filter(|n| received < *n) {
-            let outcome = Outcome::TokensShort;
-            turn.record_failure_message(
-                outcome,
-                &format!(
-                    "done after {} instead of {promised}",
-                    plural(received, "token")
-                ),
-            );
-            return outcome;
-        }
-        if !lost && received > 0 {
-            return Outcome::Ok;
-        }
-        turn.record_failure_message(
-            Outcome::TokensLost,
-            &format!(
-                "{received} of {} received, {}, {} out of order",
-                sent.map_or("? tokens".to_owned(), |n| plural(n, "token")),
-                plural(account.duplicated, "duplicate"),
-                account.out_of_order
-            ),
-        );
-        Outcome::TokensLost
+        judged.outcome
     }
 
     pub(super) fn send_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
         self.due_at = now;
-        self.account.begin_query();
+        self.account.begin_query(self.options.call.expect_tokens);
         self.query = Some(ActiveQuery {
             sent: Time::NEVER,
-            first_token: Time::NEVER,
-            last_token: Time::NEVER,
-            bytes: 0,
             bytes_sent: 0,
             reconnects: 0,
             reconnects_failed: 0,
-            end: None,
         });
-        self.expected_tokens = self.options.call.expect_tokens;
         self.start_api_request(ApiRequest::Run, now, turn);
         self.request_wake_up(turn);
     }
@@ -211,11 +83,10 @@ impl UserSession {
         let unsent = self.due_at.min(now);
         let sent = query.map_or(Time::NEVER, |query| query.sent);
         let sent = if sent == Time::NEVER { unsent } else { sent };
-        let account = std::mem::take(&mut self.account.query);
-        turn.add_to_count(Count::TokensReceived, account.received);
-        turn.add_to_count(Count::TokensDuplicated, account.duplicated);
-        turn.add_to_count(Count::TokensOutOfOrder, account.out_of_order);
-        turn.add_to_count(Count::TokensStray, account.stray);
+        let tokens = self.account.take_query();
+        for (count, n) in tokens.counts() {
+            turn.add_to_count(count, n);
+        }
         // The time to create the session does not count as send delay, because it is recorded as a separate measure.
         let late = if self.queries_begun <= 1 {
             self.origin.late_ns
@@ -223,20 +94,17 @@ impl UserSession {
             0
         };
         let arrival = Time(sent.0.saturating_sub(late));
-        let first = query.map_or(Time::NEVER, |query| query.first_token);
-        for ns in self.gaps.drain(..) {
+        let first = tokens.first;
+        for ns in self.account.drain_gaps() {
             if outcome.is_ok() {
-                turn.record_time(TimeMeasure::TokenGap, ns as u64);
+                turn.record_time(TimeMeasure::TokenGap, ns);
             }
         }
-        let mut per_token = 0;
-        if let Some(query) = query
-            && outcome.is_ok()
-            && account.received > 1
-        {
-            per_token = query.last_token.since(query.first_token) / (account.received - 1);
-            turn.record_time(TimeMeasure::TokenMean, per_token);
+        let per_token = tokens.time_per_token_ns().filter(|_| outcome.is_ok());
+        if let Some(ns) = per_token {
+            turn.record_time(TimeMeasure::TokenMean, ns);
         }
+        let per_token = per_token.unwrap_or(0);
         if outcome.is_ok()
             && self.options.call.goodput.is_met(
                 Duration::from_nanos(first.since(arrival)),
@@ -248,10 +116,11 @@ impl UserSession {
         }
         let (reconnects, reconnects_failed) =
             query.map_or((0, 0), |query| (query.reconnects, query.reconnects_failed));
+        let [received, duplicated, out_of_order] = tokens.counts();
         let counts = [
-            (Count::TokensReceived, account.received),
-            (Count::TokensDuplicated, account.duplicated),
-            (Count::TokensOutOfOrder, account.out_of_order),
+            received,
+            duplicated,
+            out_of_order,
             (Count::Reconnects, reconnects.into()),
             (Count::ReconnectsFailed, reconnects_failed.into()),
         ];
@@ -277,7 +146,7 @@ impl UserSession {
             stage: 0,
             outcome,
             bytes_sent: query.map_or(0, |query| query.bytes_sent),
-            bytes_received: query.map_or(0, |query| query.bytes),
+            bytes_received: tokens.bytes,
         };
         let was_sent = query.is_some_and(|query| query.sent != Time::NEVER);
         let traced_as = was_sent.then_some(RequestTrace {
@@ -336,11 +205,11 @@ impl UserSession {
             return self.finish_session(turn);
         }
         if self.next_at == Time::NEVER {
-            match self.query.and_then(|query| query.end) {
+            match self.account.done() {
                 // The query's `done` frame arrived before the session ended.
-                Some(end) if outcome != Outcome::DeadlineExceeded => {
-                    let outcome = self.judge_query(end, turn);
-                    self.record_query(outcome, end.at, turn);
+                Some(done) if outcome != Outcome::DeadlineExceeded => {
+                    let outcome = self.judge_query(done, turn);
+                    self.record_query(outcome, done.at, turn);
                 }
                 _ => self.record_query(outcome, now, turn),
             }

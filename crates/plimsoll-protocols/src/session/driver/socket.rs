@@ -25,8 +25,9 @@ impl UserSession {
     pub(super) fn write_upgrade_request(&mut self, now: Time, out: &mut Vec<u8>) {
         let mut query = String::new();
         if self.lost_at != Time::NEVER {
-            query = format!("?after={}", self.account.highest);
-            if let Some(epoch) = self.epoch {
+            let (last, epoch) = self.account.position();
+            query = format!("?after={last}");
+            if let Some(epoch) = epoch {
                 query.push_str(&format!("&epoch={epoch}"));
             }
         }
