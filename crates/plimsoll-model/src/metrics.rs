@@ -6,3 +6,4 @@ pub mod measure;
 pub mod outcome;
 pub mod sample;
 pub(crate) mod times;
+pub mod token_times;

@@ -5,21 +5,17 @@
 use std::time::Duration;
 
 use plimsoll_model::metrics::measure::{Count, TimeMeasure};
+use plimsoll_model::metrics::token_times::TokenTimes;
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Recorder, Time};
 
 use super::call_table::InFlightCall;
 use crate::driver::{CallId, TokenUsage};
 
-/// Maximum number of gaps between an answer's token events that are stored until the answer has ended; further ones are
-/// dropped.
-const MAX_TOKEN_GAPS: usize = 1 << 16;
-
 /// The tokens of one answer received so far. Their times are recorded after the call has succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseTokens {
-    first: Time,
-    last: Time,
+    times: TokenTimes,
     /// Number of stream events that contained tokens.
     received: u64,
     /// Lengths in bytes of the text of the first token event, and of all token events.
@@ -33,15 +29,11 @@ pub(crate) struct ResponseTokens {
     ended_without_text: Time,
     /// Whether the answer arrived in one piece, so that its tokens have no times.
     is_whole: bool,
-    /// Gaps between token events in nanoseconds. An `f32` takes half the memory of an `f64`, and is still more precise
-    /// than the histograms in which the gaps are recorded.
-    gaps: Vec<f32>,
 }
 
 impl ResponseTokens {
     pub(crate) const EMPTY: ResponseTokens = ResponseTokens {
-        first: Time::NEVER,
-        last: Time::NEVER,
+        times: TokenTimes::EMPTY,
         received: 0,
         first_bytes: 0,
         bytes: 0,
@@ -49,15 +41,14 @@ impl ResponseTokens {
         usage: None,
         ended_without_text: Time::NEVER,
         is_whole: false,
-        gaps: Vec::new(),
     };
 
     /// Resets the entry and keeps its allocation.
     fn reset(&mut self) {
-        let mut gaps = std::mem::take(&mut self.gaps);
-        gaps.clear();
+        let mut times = std::mem::replace(&mut self.times, TokenTimes::EMPTY);
+        times.reset();
         *self = ResponseTokens {
-            gaps,
+            times,
             ..ResponseTokens::EMPTY
         };
     }
@@ -70,16 +61,13 @@ impl ResponseTokens {
         now: Time,
         recorder: &mut Recorder,
     ) {
-        let before = std::mem::replace(&mut self.last, now);
+        if self.received == 0 {
+            self.first_bytes = u64::from(bytes);
+        }
+        self.times.record(now);
         self.received += 1;
         self.bytes += u64::from(bytes);
         recorder.add_protocol_count(stage, Count::TokensReceived, 1);
-        if before == Time::NEVER {
-            self.first = now;
-            self.first_bytes = u64::from(bytes);
-        } else if self.gaps.len() < MAX_TOKEN_GAPS {
-            self.gaps.push(now.since(before) as f32);
-        }
     }
 
     /// Stores the token counts that the service reported.
@@ -135,7 +123,7 @@ impl ResponseTokens {
                 self.ended_without_text.min(now),
                 self.ended_without_text.min(now),
             ),
-            _ => (self.first, self.last),
+            _ => (self.times.first(), self.times.last()),
         };
         let per_token = last.since(first) / self.tokens_after_first();
         let is_good = goodput.is_met(
@@ -176,8 +164,8 @@ impl ResponseTokens {
         for (measure, ns) in [first, from_sent].into_iter().chain(mean) {
             recorder.record_protocol_time(stage, measure, ns);
         }
-        for ns in &self.gaps {
-            recorder.record_protocol_time(stage, TimeMeasure::TokenGap, *ns as u64);
+        for ns in self.times.gaps_ns() {
+            recorder.record_protocol_time(stage, TimeMeasure::TokenGap, ns);
         }
     }
 }

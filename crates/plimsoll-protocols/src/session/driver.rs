@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use plimsoll_engine::script::{LinkId, Script, ScriptContext, ScriptFactory, ScriptStart};
 use plimsoll_engine::tls::TlsClient;
+use plimsoll_model::metrics::token_times::TokenTimes;
 use plimsoll_model::plan::Target;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
@@ -98,6 +99,7 @@ impl ScriptFactory for SessionScripts {
             session_id: String::new(),
             session_token: String::new(),
             account: TokenAccount::default(),
+            token_times: TokenTimes::EMPTY,
             socket_requested_at: Time::ZERO,
             created_ns: 0,
             opened_ns: 0,
@@ -162,7 +164,7 @@ enum SessionSocketState {
     Open,
 }
 
-/// The current query; its tokens are in the account.
+/// The current query. The account and [`UserSession::token_times`] have its tokens.
 #[derive(Clone, Copy, Debug)]
 struct ActiveQuery {
     sent: Time,
@@ -193,6 +195,8 @@ pub struct UserSession {
     session_id: String,
     session_token: String,
     account: TokenAccount,
+    /// The times of the current query's tokens.
+    token_times: TokenTimes,
     /// When the connection of the socket was requested.
     socket_requested_at: Time,
     /// Time that it took to create the session, in nanoseconds.

@@ -16,9 +16,6 @@ use plimsoll_model::{Outcome, Time};
 use self::message::TokenMessage;
 use self::numbers::{ReceivedNumbers, TokenArrival};
 
-/// The maximum number of gaps between tokens that are kept until a query ends; later gaps are not recorded.
-const MAX_RECORDED_TOKEN_GAPS: usize = 1 << 16;
-
 /// The account of one user.
 #[derive(Debug, Default)]
 pub(crate) struct TokenAccount {
@@ -29,13 +26,10 @@ pub(crate) struct TokenAccount {
     run_number: Option<u64>,
     /// The current query.
     query: Option<QueryTokens>,
-    /// Gaps between the tokens of the current query, in nanoseconds. An `f32` saves memory and is still finer than a
-    /// histogram's buckets.
-    gaps: Vec<f32>,
 }
 
 /// The tokens of a query that have been received so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryTokens {
     /// Tokens received once.
     pub(crate) received: u64,
@@ -43,27 +37,9 @@ pub(crate) struct QueryTokens {
     pub(crate) out_of_order: u64,
     /// Bytes of the messages with tokens.
     pub(crate) bytes: u32,
-    /// When the first token that is not empty arrived; [`Time::NEVER`] if none has.
-    pub(crate) first: Time,
-    last: Time,
     /// The number of tokens to expect, if it is known before the `done` message.
     expected: Option<u64>,
     done: Option<DoneMessage>,
-}
-
-impl Default for QueryTokens {
-    fn default() -> QueryTokens {
-        QueryTokens {
-            received: 0,
-            duplicated: 0,
-            out_of_order: 0,
-            bytes: 0,
-            first: Time::NEVER,
-            last: Time::NEVER,
-            expected: None,
-            done: None,
-        }
-    }
 }
 
 /// The content of a `done` message.
@@ -86,7 +62,9 @@ enum QueryEndReason {
 /// The effect of a message on the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageEffect {
-    /// It is a token of the current query, or has no effect.
+    /// It is a token of the current query, with text of so many bytes, and was not received before.
+    Token { bytes: u32 },
+    /// It is an empty or repeated token of the current query, or has no effect.
     Recorded,
     /// It adds 1 to this count, and belongs to no query.
     Counted(Count),
@@ -142,7 +120,7 @@ impl TokenAccount {
         Ok(match &*message.kind {
             "token" => {
                 self.update_epoch(message.epoch);
-                self.record_token(&message, text.len(), at)
+                self.record_token(&message, text.len())
             }
             "done" => {
                 self.update_epoch(message.epoch);
@@ -174,12 +152,7 @@ impl TokenAccount {
             || matches!((message.run, self.run_number), (Some(of), Some(run)) if of < run)
     }
 
-    fn record_token(
-        &mut self,
-        message: &TokenMessage<'_>,
-        length: usize,
-        at: Time,
-    ) -> MessageEffect {
+    fn record_token(&mut self, message: &TokenMessage<'_>, length: usize) -> MessageEffect {
         let is_stray = self.is_stray(message);
         let arrived = self.numbers.record(message.seq);
         let Some(query) = self.query.as_mut().filter(|_| !is_stray) else {
@@ -201,13 +174,10 @@ impl TokenAccount {
         if arrived == TokenArrival::Duplicate || message.content.as_deref() == Some("") {
             return MessageEffect::Recorded;
         }
-        if query.first == Time::NEVER {
-            query.first = at;
-        } else if self.gaps.len() < MAX_RECORDED_TOKEN_GAPS {
-            self.gaps.push(at.since(query.last) as f32);
+        let text = message.content.as_deref().unwrap_or_default();
+        MessageEffect::Token {
+            bytes: text.len() as u32,
         }
-        query.last = at;
-        MessageEffect::Recorded
     }
 
     fn record_done(&mut self, message: &TokenMessage<'_>, at: Time) -> MessageEffect {
@@ -282,20 +252,9 @@ impl TokenAccount {
     pub(crate) fn take_query(&mut self) -> QueryTokens {
         self.query.take().unwrap_or_default()
     }
-
-    /// Removes the gaps between the tokens of the query that has ended, in nanoseconds.
-    pub(crate) fn drain_gaps(&mut self) -> impl Iterator<Item = u64> {
-        self.gaps.drain(..).map(|ns| ns as u64)
-    }
 }
 
 impl QueryTokens {
-    /// Returns the time per token after the first, in nanoseconds; `None` if there are less than two.
-    pub(crate) fn time_per_token_ns(&self) -> Option<u64> {
-        let later = self.received.checked_sub(1).filter(|later| *later > 0)?;
-        Some(self.last.since(self.first) / later)
-    }
-
     /// Returns the counts of the query's tokens.
     pub(crate) fn counts(&self) -> [(Count, u64); 3] {
         [
@@ -325,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_query_is_ok_and_timed() {
+    fn complete_query_is_ok() {
         let mut account = TokenAccount::default();
         account.begin_query(None);
         account.announce(Some(1), Some(3));
@@ -335,19 +294,18 @@ mod tests {
             r#"{"type":"other"}"#,
             r#"{"type":"token","content":"b","seq":3,"run":1,"epoch":5}"#,
         ];
+        let (token, other) = (MessageEffect::Token { bytes: 1 }, MessageEffect::Recorded);
         assert_eq!(
             record(&mut account, 10, &tokens),
-            [MessageEffect::Recorded; 4]
+            [other, token, other, token]
         );
         assert_eq!(account.done(), None);
         let done = r#"{"type":"done","seq":4,"run":1,"epoch":5,"tokens":3,"finish":"stop"}"#;
         assert_eq!(record(&mut account, 20, &[done]), [MessageEffect::Done]);
         assert_eq!(judge(&account), (Outcome::Ok, 0));
         assert_eq!(account.position(), (4, Some(5)));
-        let query = account.take_query();
-        assert_eq!((query.received, query.first), (3, Time(11)));
-        assert_eq!(query.time_per_token_ns(), Some(1));
-        assert_eq!(account.drain_gaps().collect::<Vec<_>>(), [2]);
+        assert_eq!(account.done().expect("a done").at, Time(20));
+        assert_eq!(account.take_query().received, 3);
         // A `done` after its query ended has no effect.
         assert_eq!(record(&mut account, 30, &[done]), [MessageEffect::Recorded]);
         assert_eq!(account.take_query(), QueryTokens::default());
@@ -401,7 +359,7 @@ mod tests {
             record(&mut account, 3, &[older, own]),
             [
                 MessageEffect::Counted(Count::TokensStray),
-                MessageEffect::Recorded
+                MessageEffect::Token { bytes: 1 }
             ]
         );
         assert_eq!(account.take_query().received, 1);

@@ -24,6 +24,7 @@ impl UserSession {
         self.socket_failure = None;
         match effect {
             MessageEffect::Recorded => {}
+            MessageEffect::Token { .. } => self.token_times.record(now),
             MessageEffect::Counted(count) => ctx.add_to_count(count, 1),
             // While the API's response is outstanding the query does not end, because the response may contain the
             // number of tokens to expect.
@@ -55,6 +56,7 @@ impl UserSession {
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
         self.due_at = now;
         self.account.begin_query(self.options.call.expect_tokens);
+        self.token_times.reset();
         self.query = Some(ActiveQuery {
             sent: Time::NEVER,
             bytes_sent: 0,
@@ -94,17 +96,18 @@ impl UserSession {
             0
         };
         let arrival = Time(sent.0.saturating_sub(late));
-        let first = tokens.first;
-        for ns in self.account.drain_gaps() {
-            if outcome.is_ok() {
+        let first = self.token_times.first();
+        let mut per_token = 0;
+        if outcome.is_ok() {
+            for ns in self.token_times.gaps_ns() {
                 turn.record_time(TimeMeasure::TokenGap, ns);
             }
+            if tokens.received > 1 {
+                per_token = self.token_times.last().since(first) / (tokens.received - 1);
+                turn.record_time(TimeMeasure::TokenMean, per_token);
+            }
         }
-        let per_token = tokens.time_per_token_ns().filter(|_| outcome.is_ok());
-        if let Some(ns) = per_token {
-            turn.record_time(TimeMeasure::TokenMean, ns);
-        }
-        let per_token = per_token.unwrap_or(0);
+        self.token_times.reset();
         if outcome.is_ok()
             && self.options.call.goodput.is_met(
                 Duration::from_nanos(first.since(arrival)),
