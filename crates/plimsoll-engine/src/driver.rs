@@ -5,6 +5,7 @@
 
 mod boxed;
 mod refusals;
+mod tracer;
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
 
-pub use refusals::{RefusalRetries, RefusedCall};
+pub use self::refusals::{RefusalRetries, RefusedCall};
+pub use self::tracer::{Direction, Tracer};
 
 /// Unsent bytes of a connection above which no more requests are appended. A peer that does not read then shows up as
 /// waiting calls rather than as memory growth.
@@ -367,19 +369,4 @@ pub trait Protocol: Send + Sync + 'static {
     fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         None
     }
-}
-
-/// The direction in which bytes were sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The driver sent them to the peer.
-    Sent,
-    /// The peer sent them.
-    Received,
-}
-
-/// A formatter that describes a connection's bytes as lines of text. Not on the hot path.
-pub trait Tracer {
-    /// Appends the lines that describe `bytes`. An incomplete frame is kept for the next call.
-    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);
 }
