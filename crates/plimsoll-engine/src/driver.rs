@@ -80,6 +80,15 @@ pub enum Event {
         /// Length of the tokens' text in bytes.
         bytes: u32,
     },
+    /// Tokens that belong to a call had arrived before the call was started.
+    EarlierToken {
+        /// The call in flight.
+        call: CallId,
+        /// Length of the tokens' text in bytes.
+        bytes: u32,
+        /// When they arrived.
+        at: Time,
+    },
     /// The token counts that the service reports. Precedes the end of the call; the last report is the one that counts.
     Usage {
         /// The call in flight.

@@ -14,6 +14,7 @@
 mod connection_need;
 mod ending;
 mod factory;
+mod messages;
 mod retries;
 
 use std::sync::Arc;
@@ -240,19 +241,15 @@ impl<C: Scenario> User<C> {
                     call.answer
                         .record_token_event(stage, bytes, now, context.recorder);
                 }
+                (Event::EarlierToken { bytes, at, .. }, Some(call)) => {
+                    call.answer
+                        .record_token_event(stage, bytes, at, context.recorder);
+                }
                 (Event::Message(_), Some(call)) => {
-                    match std::mem::replace(&mut call.last_message, now) {
-                        Time::NEVER => {
-                            let since = now.since(call.sent);
-                            context.recorder.record_first_message(stage, since);
-                        }
-                        before => context
-                            .recorder
-                            .record_message_gap(stage, now.since(before)),
-                    }
+                    call.record_message(now, stage, context.recorder)
                 }
                 (Event::EarlierMessage { at, .. }, Some(call)) => {
-                    call.record_earlier_message(at, stage, context.recorder);
+                    call.record_message(at, stage, context.recorder)
                 }
                 (Event::Usage { usage, .. }, Some(call)) => call.answer.set_usage(usage),
                 (Event::EndedWithoutText(_), Some(call)) => call.answer.set_ended_without_text(now),

@@ -59,7 +59,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 // These events concern only scripts: no other client requests the text of answers, or makes calls whose
                 // messages may arrive before the call.
-                Event::AnswerText { .. } | Event::EarlierMessage { .. } => {}
+                Event::AnswerText { .. }
+                | Event::EarlierMessage { .. }
+                | Event::EarlierToken { .. } => {}
                 Event::Unsolicited => {
                     self.recorder
                         .add_protocol_count(self.stage, Count::MessagesUnasked, 1)

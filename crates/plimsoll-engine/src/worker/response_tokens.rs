@@ -159,9 +159,9 @@ impl ResponseTokens {
         if self.is_whole {
             return;
         }
-        let [first, from_sent, mean] = measured.times;
-        let mean = Some(mean).filter(|(_, ns)| *ns > 0);
-        for (measure, ns) in [first, from_sent].into_iter().chain(mean) {
+        // A single token has no mean, and one that arrived before its call was sent no time to the first.
+        let known = measured.times.into_iter().filter(|(_, ns)| *ns > 0);
+        for (measure, ns) in known {
             recorder.record_protocol_time(stage, measure, ns);
         }
         for ns in self.times.gaps_ns() {
@@ -361,6 +361,24 @@ mod tests {
             (TimeMeasure::TimeToFirstToken, 1),
             (TimeMeasure::FirstToken, 1),
             (TimeMeasure::TokenGap, 2),
+            (TimeMeasure::TokenMean, 1),
+        ] {
+            assert_eq!(measures.times(measure).len(), n, "{measure:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_before_their_call_have_no_time_to_first() {
+        let answer = answer(&[(10, 4), (30, 4)], None);
+        let times = (Time(20 * MS), Time(20 * MS));
+        let measured = answer.token_measures(times, &GoodputBounds::default(), Time(40 * MS));
+        let mut recorder = Recorder::new(1);
+        answer.record(&measured.unwrap(), 0, &mut recorder);
+        let measures = &recorder.stage_mut(0).measures;
+        for (measure, n) in [
+            (TimeMeasure::TimeToFirstToken, 0),
+            (TimeMeasure::FirstToken, 0),
+            (TimeMeasure::TokenGap, 1),
             (TimeMeasure::TokenMean, 1),
         ] {
             assert_eq!(measures.times(measure).len(), n, "{measure:?}");

@@ -91,7 +91,12 @@ pub fn step_name(step: &Table) -> String {
     if let (true, Some(method)) = (step.contains_key("service"), text("method")) {
         return method.to_owned();
     }
-    let of_socket = [("send", "send"), ("until", "await"), ("close", "close")];
+    let of_socket = [
+        ("send", "send"),
+        ("until", "await"),
+        ("tokens", "await"),
+        ("close", "close"),
+    ];
     let mut done = of_socket.iter().filter(|(key, _)| step.contains_key(*key));
     if let (None, Some((_, name))) = (text("path"), done.next()) {
         return (*name).to_owned();

@@ -33,6 +33,8 @@ pub(crate) struct TokenAccount {
 pub(crate) struct QueryTokens {
     /// Tokens received once.
     pub(crate) received: u64,
+    /// Those of them without text.
+    pub(crate) empty: u64,
     pub(crate) duplicated: u64,
     pub(crate) out_of_order: u64,
     /// Bytes of the messages with tokens.
@@ -48,7 +50,7 @@ pub(crate) struct DoneMessage {
     /// When it arrived.
     pub(crate) at: Time,
     /// The number of tokens that the service sent, if the message contains it.
-    tokens: Option<u64>,
+    pub(crate) tokens: Option<u64>,
     finish: QueryEndReason,
 }
 
@@ -171,12 +173,17 @@ impl TokenAccount {
         }
         self.run_number = message.run.or(self.run_number);
         query.bytes = query.bytes.saturating_add(length as u32);
-        if arrived == TokenArrival::Duplicate || message.content.as_deref() == Some("") {
+        if arrived == TokenArrival::Duplicate {
             return MessageEffect::Recorded;
         }
-        let text = message.content.as_deref().unwrap_or_default();
-        MessageEffect::Token {
-            bytes: text.len() as u32,
+        match message.content.as_deref() {
+            Some("") => {
+                query.empty += 1;
+                MessageEffect::Recorded
+            }
+            text => MessageEffect::Token {
+                bytes: text.map_or(0, str::len) as u32,
+            },
         }
     }
 
@@ -305,7 +312,8 @@ mod tests {
         assert_eq!(judge(&account), (Outcome::Ok, 0));
         assert_eq!(account.position(), (4, Some(5)));
         assert_eq!(account.done().expect("a done").at, Time(20));
-        assert_eq!(account.take_query().received, 3);
+        let query = account.take_query();
+        assert_eq!((query.received, query.empty), (3, 1));
         // A `done` after its query ended has no effect.
         assert_eq!(record(&mut account, 30, &[done]), [MessageEffect::Recorded]);
         assert_eq!(account.take_query(), QueryTokens::default());

@@ -351,8 +351,14 @@ fn describe_answers(
     if missing > 0 {
         parts.push(format!("{} without usage", plural(missing, "answer")));
     }
+    let astray: Vec<String> = ASTRAY_TOKENS
+        .into_iter()
+        .filter(|(c, _)| of(*c) > 0)
+        .map(|(c, name)| format!("{} {name}", count(of(c))))
+        .collect();
+    parts.extend_from_slice(&astray);
     let tokens = CountFact {
-        is_problem: missing > 0 && counted > 0 || unknown > 0,
+        is_problem: missing > 0 && counted > 0 || unknown > 0 || !astray.is_empty(),
         ..CountFact::new("tokens", parts.join(", "))
     };
     let mut facts = vec![tokens];
@@ -400,21 +406,23 @@ fn format_rate(run: &Run, n: u64) -> String {
     }
 }
 
+/// The counts of tokens that were not received once and in order, with their display names.
+const ASTRAY_TOKENS: [(Count, &str); 4] = [
+    (Count::TokensMissing, "missing"),
+    (Count::TokensDuplicated, "received twice"),
+    (Count::TokensOutOfOrder, "out of order"),
+    (Count::TokensStray, "after their query"),
+];
+
 fn describe_tokens(run: &Run, of: impl Fn(Count) -> u64) -> CountFact {
     let received = of(Count::TokensReceived);
     let mut text = format!("{} received once", count(received));
     text.push_str(&format_rate(run, received));
-    let astray = [
-        (Count::TokensMissing, "missing"),
-        (Count::TokensDuplicated, "received twice"),
-        (Count::TokensOutOfOrder, "out of order"),
-        (Count::TokensStray, "after their query"),
-    ];
-    for (c, name) in astray {
+    for (c, name) in ASTRAY_TOKENS {
         let _ = write!(text, ", {} {name}", count(of(c)));
     }
     CountFact {
-        is_problem: astray.into_iter().any(|(c, _)| of(c) > 0),
+        is_problem: ASTRAY_TOKENS.into_iter().any(|(c, _)| of(c) > 0),
         ..CountFact::new("tokens", text)
     }
 }

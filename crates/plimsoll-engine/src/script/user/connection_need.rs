@@ -1,8 +1,8 @@
 //! Provides the connection that a user's call needs: any, a new one, or the one that an earlier call has opened.
 
-use plimsoll_model::{Outcome, Recorder, Time};
+use plimsoll_model::{Outcome, Time};
 
-use super::{CurrentCall, User, UserLink};
+use super::{User, UserLink};
 use crate::driver::Driver;
 use crate::script::scenario::{ConnectionNeed, Scenario};
 use crate::script::{LinkId, ScriptContext};
@@ -83,16 +83,6 @@ impl<C: Scenario> User<C> {
         self.apply_next_action(outcome, now, context);
         if context.ended.is_none() {
             self.set_timer(context);
-        }
-    }
-}
-
-impl CurrentCall {
-    /// Records a message that had arrived at `at`, before the call was made.
-    pub(super) fn record_earlier_message(&mut self, at: Time, stage: u8, recorder: &mut Recorder) {
-        match std::mem::replace(&mut self.last_message, at) {
-            Time::NEVER => recorder.record_first_message(stage, 0),
-            before => recorder.record_message_gap(stage, at.since(before)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use plimsoll_model::plan::Call;
+use plimsoll_model::plan::{Call, Metric};
 use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, VariationSettings};
 
 use super::message_match::MessageMatch;
@@ -55,6 +55,8 @@ pub(super) enum AwaitedMessages {
     Count(u32),
     /// All messages up to the first that matches.
     Until(MessageMatch),
+    /// The tokens of a query up to its `done`; the template's text is their number, if it is known beforehand.
+    Tokens(Option<Template>),
 }
 
 impl SocketStepCall {
@@ -63,20 +65,32 @@ impl SocketStepCall {
         self.until != AwaitedMessages::Count(0)
     }
 
-    /// Returns the templates of frames, messages and subprotocols.
+    /// Returns the template of the number of tokens that the step awaits, if it awaits tokens and has a number.
+    pub(super) fn token_number(&self) -> Option<&Template> {
+        match &self.until {
+            AwaitedMessages::Tokens(number) => number.as_ref(),
+            AwaitedMessages::Count(_) | AwaitedMessages::Until(_) => None,
+        }
+    }
+
+    /// Returns the templates of frames, messages, subprotocols and the number of tokens.
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
         let frames = self
             .frames
             .iter()
             .filter_map(|frame| frame.varying.as_ref());
         let until = match &self.until {
-            AwaitedMessages::Count(_) => None,
+            AwaitedMessages::Count(_) | AwaitedMessages::Tokens(_) => None,
             AwaitedMessages::Until(message) => Some(message),
         };
+        let tokens = self.token_number();
         let messages = until.into_iter().chain(&self.error).chain(&self.expect);
         let messages = messages.filter_map(MessageMatch::template);
         let frames = frames.map(|frame| &frame.template);
-        frames.chain(messages).chain(&self.subprotocols)
+        frames
+            .chain(messages)
+            .chain(tokens)
+            .chain(&self.subprotocols)
     }
 }
 
@@ -91,6 +105,18 @@ impl Call for SocketStepCall {
 
     fn header_fields(&self) -> (&[(String, String)], &[MetadataField]) {
         self.upgrade.header_fields()
+    }
+
+    fn missing_metric_reason(&self, metric: Metric) -> Option<&'static str> {
+        let awaits_tokens = matches!(self.until, AwaitedMessages::Tokens(_));
+        match metric {
+            Metric::Finish(_) if awaits_tokens => {
+                Some("sockets do not report why a model ended its answer: leave it out")
+            }
+            metric => (metric.is_about_tokens() && !awaits_tokens).then_some(
+                "no step awaits tokens: write tokens in one over WebSocket, or leave it out",
+            ),
+        }
     }
 
     fn query_string_secrets(&self) -> Vec<(String, String)> {

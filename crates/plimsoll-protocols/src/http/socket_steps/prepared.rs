@@ -6,9 +6,10 @@ use plimsoll_wire::websocket::Opcode;
 
 use super::call::SocketStepCall;
 use crate::http::call::HttpCall;
+use crate::http::checks::to_printable;
 use crate::http::journey::StepCookieScope;
 use crate::http::request::{EncodedUpgrade, HttpRequest, write_body};
-use crate::journey::{CapturedValues, StepContext};
+use crate::journey::{CapturedValues, StepContext, StepMoment};
 use crate::shared::clock_origin::ClockOrigin;
 
 /// The request and the frames of a step, shared by all users.
@@ -94,6 +95,29 @@ impl PreparedSocketCall {
         let at = (number, self.unix_zero.unix_ns_at(now));
         self.upgrade
             .write_with_captured_values(at, taken, handshake, out);
+    }
+
+    /// Returns the number of tokens that the step awaits, if it is known beforehand.
+    ///
+    /// # Errors
+    /// Returns an error if the text with the user's values is not a number.
+    pub(super) fn render_token_number(
+        &self,
+        moment: StepMoment,
+        taken: &CapturedValues,
+    ) -> Result<Option<u64>, String> {
+        let Some(template) = self.call.token_number() else {
+            return Ok(None);
+        };
+        let mut text = Vec::new();
+        let render_context = self.render_context(moment.number, moment.now, taken);
+        template.write(&render_context, &mut text);
+        let number = std::str::from_utf8(&text).ok().map(str::parse);
+        let Some(Ok(number)) = number else {
+            let text = to_printable(&text);
+            return Err(format!("tokens: not a number: {text}"));
+        };
+        Ok(Some(number))
     }
 
     /// Renders the frame at `index`.

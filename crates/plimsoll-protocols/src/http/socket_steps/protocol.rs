@@ -66,7 +66,7 @@ impl StepProtocol for SocketStepProtocol {
     fn select_request(
         &self,
         driver: &mut SocketStepDriver,
-        _moment: StepMoment,
+        moment: StepMoment,
         values: &Arc<CapturedValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
@@ -86,6 +86,7 @@ impl StepProtocol for SocketStepProtocol {
         }
         driver.select_step(SelectedCall {
             prepared: Arc::clone(step),
+            expected_tokens: step.render_token_number(moment, values)?,
             taken: Arc::clone(values),
             cookies: step.cookie_scope.cookie_field(values, cookies)?,
         });

@@ -13,7 +13,9 @@ use plimsoll_model::spec::{
 use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_token_byte};
 use super::message_match::{MessageMatch, decode_bytes};
 use super::protocol::SocketStepProtocol;
-use super::section::{FrameBytesSpec, FramesSpec, MessageMatchSpec, SentFrameSpec, SocketStepSpec};
+use super::section::{
+    FrameBytesSpec, FramesSpec, MessageMatchSpec, SentFrameSpec, SocketStepSpec, TokensSpec,
+};
 use crate::http::call::HttpCall;
 use crate::http::journey::request_templates;
 use crate::http::payload::{TemplateContext, parse_payload};
@@ -295,6 +297,17 @@ impl SocketStepSpec {
                 "nothing is sent: write send, or leave it out",
             );
         }
+        let judged_by_account = [
+            ("until", self.until.is_some()),
+            ("error", self.error.is_some()),
+            ("expect", self.expect.is_some()),
+        ];
+        let given = judged_by_account.iter().filter(|(_, is_given)| *is_given);
+        for (name, _) in given.filter(|_| self.tokens.is_some()) {
+            let problem =
+                "not used with tokens, which end with their `done`: leave one of them out";
+            problems.add(problem_key(name), problem);
+        }
         let awaits_none = matches!(self.until, Some(MessageMatchSpec::Messages(0)));
         if awaits_none && !self.opens() && !self.closes() && self.send.is_none() {
             problems.add(
@@ -410,6 +423,11 @@ impl SocketStepSpec {
         problems: &mut Problems,
         texts: &mut TemplateContext<'_>,
     ) -> Option<AwaitedMessages> {
+        if let Some(tokens) = &self.tokens {
+            let number = resolve_token_number(tokens, texts);
+            let number = problems.ok_or_report(&problem_key("tokens"), number);
+            return number.map(AwaitedMessages::Tokens);
+        }
         match &self.until {
             None => {
                 let awaits_one = self.send.is_some() || !self.opens() && !self.closes();
@@ -423,6 +441,33 @@ impl SocketStepSpec {
                     .map(AwaitedMessages::Until)
             }
         }
+    }
+}
+
+/// Resolves the number of tokens to await; `None` if only their `done` has it.
+///
+/// # Errors
+/// Returns a message if it is not a number above 0.
+fn resolve_token_number(
+    typed: &TokensSpec,
+    texts: &mut TemplateContext<'_>,
+) -> Result<Option<Template>, String> {
+    let text = match typed {
+        TokensSpec::Any(true) => return Ok(None),
+        TokensSpec::Any(false) => return Err("false: leave it out".to_owned()),
+        TokensSpec::Number(number) => number.to_string(),
+        TokensSpec::Text(text) => text.clone(),
+    };
+    texts.uses_rows |= template::uses_rows(&text);
+    let number = Template::parse(&text, texts.slots, texts.scope)?;
+    match number.constant_text().map(str::parse::<u64>) {
+        None | Some(Ok(1..)) => Ok(Some(number)),
+        Some(Ok(0)) => {
+            Err("0: a query without tokens is a failure: write 1 or more, or true".to_owned())
+        }
+        Some(Err(_)) => Err(format!(
+            "`{text}` is not a number of tokens: write one, a field such as \"{{{{tokens}}}}\", or true"
+        )),
     }
 }
 

@@ -47,6 +47,10 @@ pub struct SocketStepSpec {
     /// closes the socket; otherwise 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<MessageMatchSpec>,
+    /// Await the tokens of a query up to its `done`, and check that each arrives once and in order. Their number, also
+    /// as a text with fields such as `"{{tokens}}"`, or true if only `done` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokensSpec>,
     /// A message that reports an error, and fails the step with EVENT_ERROR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<MessageMatchSpec>,
@@ -138,6 +142,21 @@ pub enum MessageMatchSpec {
     Text(String),
     /// A table for a part of the message.
     Part(MessagePartSpec),
+}
+
+/// The tokens that a step awaits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a number of tokens, a text with fields such as \"{{tokens}}\", or true"
+)]
+pub enum TokensSpec {
+    /// True: as many as `done` says.
+    Any(bool),
+    /// This many.
+    Number(u64),
+    /// As many as the text says.
+    Text(String),
 }
 
 /// A value in a message, or a regular expression that the message matches.

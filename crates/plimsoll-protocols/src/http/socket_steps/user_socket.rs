@@ -7,6 +7,7 @@
 
 mod opening;
 mod reading;
+mod tokens;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::message_match::ReceivedMessage;
 use super::prepared::PreparedSocketCall;
 use crate::http::checks::BODY_MISMATCH;
 use crate::journey::CapturedValues;
+use crate::shared::token_account::TokenAccount;
 use crate::shared::xorshift::Xorshift;
 
 /// A step with the values of one user.
@@ -31,6 +33,8 @@ pub(super) struct SelectedCall {
     pub(super) taken: Arc<CapturedValues>,
     /// The value of the upgrade's `cookie` field. If it is empty, the field is not sent.
     pub(super) cookies: String,
+    /// The number of tokens that the step awaits, if it is known beforehand.
+    pub(super) expected_tokens: Option<u64>,
 }
 
 enum SocketState {
@@ -93,6 +97,8 @@ pub(super) struct SocketStepDriver {
     reader: WebSocketReader,
     /// The number of the call that opened the socket.
     opened_by: Option<u64>,
+    /// The account of the socket's tokens; `None` until a step awaits tokens.
+    account: Option<Box<TokenAccount>>,
     scratch: Vec<u8>,
 }
 
@@ -112,6 +118,7 @@ impl SocketStepDriver {
             random: Xorshift::new(1),
             reader: WebSocketReader::new(ReaderRole::Client, 0),
             opened_by: None,
+            account: None,
             scratch: Vec::new(),
         }
     }
@@ -226,6 +233,9 @@ impl SocketStepDriver {
                 at,
             },
         });
+        if let AwaitedMessages::Tokens(_) = step.until {
+            return self.record_token_message(data, now, earlier, events);
+        }
         let [until, error, expected] = &call.wanted;
         let received = ReceivedMessage::read(data, opcode, step.message_type.as_ref());
         if (step.error.as_ref()).is_some_and(|message| message.matches(&received, error)) {
@@ -237,6 +247,7 @@ impl SocketStepDriver {
         let is_last = match &step.until {
             AwaitedMessages::Count(count) => call.messages >= *count,
             AwaitedMessages::Until(message) => message.matches(&received, until),
+            AwaitedMessages::Tokens(_) => false,
         };
         if !is_last {
             return;
@@ -357,6 +368,11 @@ impl Driver for SocketStepDriver {
         let until = match &prepared.call.until {
             AwaitedMessages::Count(_) => None,
             AwaitedMessages::Until(message) => Some(message),
+            AwaitedMessages::Tokens(_) => {
+                let account = self.account.get_or_insert_default();
+                account.begin_query(step.expected_tokens);
+                None
+            }
         };
         let messages = [
             until,

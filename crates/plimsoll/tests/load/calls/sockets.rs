@@ -322,6 +322,20 @@ fn invalid_socket_steps_name_key_and_line() {
         ),
         ("send = \"{{token}}\"", "steps.1.send", "token"),
         ("binary = true", "steps.1.binary", "nothing is sent"),
+        ("tokens = false", "steps.1.tokens", "leave it out"),
+        ("tokens = 0", "steps.1.tokens", "write 1 or more"),
+        (
+            "tokens = \"many\"",
+            "steps.1.tokens",
+            "not a number of tokens",
+        ),
+        ("tokens = \"{{gone}}\"", "steps.1.tokens", "gone"),
+        ("tokens = [1]", "steps.1.tokens", "a number of tokens"),
+        (
+            "tokens = true\nuntil = 3",
+            "steps.1.until",
+            "not used with tokens",
+        ),
         (
             "method = \"POST\"",
             "steps.1.method",

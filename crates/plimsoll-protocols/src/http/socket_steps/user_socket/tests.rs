@@ -1,6 +1,7 @@
 //! Tests of a user's socket, which is given bytes and times as from a server.
 
-use plimsoll_engine::driver::Protocol;
+use plimsoll_engine::driver::{Protocol, TokenUsage};
+use plimsoll_model::Count;
 use plimsoll_model::rows::template::{RowOrder, Template, VariationSettings};
 use plimsoll_wire::websocket::{append_frame, derive_accept_key};
 
@@ -212,6 +213,119 @@ fn closed_socket_gives_its_messages_then_fails() {
         };
         assert!(text.contains("closed the socket with 1013 later"), "{text}");
     }
+}
+
+fn awaiting_tokens(number: Option<&str>) -> SocketStepCall {
+    call(AwaitedMessages::Tokens(number.map(Template::from_text)))
+}
+
+fn token(seq: u64) -> String {
+    format!(r#"{{"type":"token","content":"ab","seq":{seq}}}"#)
+}
+
+#[test]
+fn token_step_ends_with_done() {
+    let mut driver = opened();
+    receive(&mut driver, Opcode::Text, token(1).as_bytes(), Time(5));
+    let id = CallId(0);
+    assert_eq!(
+        start(&mut driver, &awaiting_tokens(Some("2")), Time(10)),
+        [
+            Event::EarlierMessage {
+                call: id,
+                at: Time(5)
+            },
+            Event::EarlierToken {
+                call: id,
+                bytes: 2,
+                at: Time(5)
+            }
+        ]
+    );
+    let (events, _) = receive(&mut driver, Opcode::Text, token(2).as_bytes(), Time(11));
+    let token = Event::Token { call: id, bytes: 2 };
+    assert_eq!(events, [Event::Message(id), token]);
+    let done = br#"{"type":"done","seq":3,"tokens":2,"finish":"stop"}"#;
+    let (events, _) = receive(&mut driver, Opcode::Text, done, Time(12));
+    let usage = TokenUsage {
+        prompt: 0,
+        answer: 2,
+        streamed: 2,
+    };
+    assert_eq!(
+        events[..2],
+        [Event::Message(id), Event::Usage { call: id, usage }]
+    );
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(driver.last_message(), Some(&done[..]));
+}
+
+#[test]
+fn token_steps_fail_by_account() {
+    let done = br#"{"type":"done","seq":9,"finish":"stop"}"#.to_vec();
+    let failed = br#"{"type":"done","seq":9,"finish":"error"}"#.to_vec();
+    let of = |numbers: &[u64], last: &[u8]| -> Vec<Vec<u8>> {
+        let tokens = numbers.iter().map(|seq| token(*seq).into_bytes());
+        tokens.chain([last.to_vec()]).collect()
+    };
+    let count = |count: Count, n: u64| Some((count, n));
+    for (number, messages, outcome, counted) in [
+        (None, of(&[1, 2], &done), Outcome::Ok, None),
+        (
+            Some("3"),
+            of(&[1, 2], &done),
+            Outcome::TokensShort,
+            count(Count::TokensMissing, 1),
+        ),
+        (
+            None,
+            of(&[1, 1], &done),
+            Outcome::TokensLost,
+            count(Count::TokensDuplicated, 1),
+        ),
+        (
+            None,
+            of(&[2, 1], &done),
+            Outcome::TokensLost,
+            count(Count::TokensOutOfOrder, 1),
+        ),
+        (None, of(&[], &done), Outcome::TokensLost, None),
+        (Some("3"), of(&[1], &failed), Outcome::RunFailed, None),
+        (None, of(&[1], b"[]"), Outcome::BadAnswer, None),
+        (None, of(&[1], b"\xff"), Outcome::BadAnswer, None),
+    ] {
+        let mut driver = opened();
+        let mut events = start(&mut driver, &awaiting_tokens(number), Time(10));
+        for message in &messages {
+            let opcode = if message == b"\xff" {
+                Opcode::Binary
+            } else {
+                Opcode::Text
+            };
+            events.extend(receive(&mut driver, opcode, message, Time(11)).0);
+        }
+        assert_eq!(outcomes(&events), [outcome], "{messages:?}");
+        let counts: Vec<(Count, u64)> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Count { count, n, .. } => Some((*count, *n)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(counts, Vec::from_iter(counted), "{messages:?}");
+    }
+}
+
+#[test]
+fn token_number_must_be_number() {
+    let mut driver = opened();
+    let wrong = step(&awaiting_tokens(Some("x"))).select_request(
+        &mut driver,
+        MOMENT,
+        &Arc::default(),
+        &CookieJar::default(),
+    );
+    assert_eq!(wrong, Err("tokens: not a number: x".to_owned()));
 }
 
 #[test]
