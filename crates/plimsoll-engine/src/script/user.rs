@@ -11,6 +11,7 @@
 //! This file is long because everything that may happen to a call or its connection is handled here, in one state
 //! machine.
 
+mod connection_loss;
 mod connection_need;
 mod ending;
 mod factory;
@@ -399,35 +400,6 @@ impl<C: Scenario> User<C> {
             context.record_journey(now.since(self.due), u64::from(self.calls_begun));
         }
         self.end_script(context);
-    }
-
-    /// Handles a lost connection after the driver has reported the outcome of its call.
-    fn on_connection_lost(
-        &mut self,
-        link: LinkId,
-        outcome: Outcome,
-        now: Time,
-        context: &mut ScriptContext<'_>,
-    ) {
-        self.link_mut(link).forget_connection();
-        if context.ended.is_some() {
-            return;
-        }
-        // Calls now use another connection. The lost one is replaced when a call needs it.
-        if link != self.link {
-            return self.set_timer(context);
-        }
-        // No call was in flight on the lost connection: a waiting call had not been sent over it, or the user was
-        // between two calls.
-        if self.shared.scenario.replaces_lost_connections() {
-            return self.send_or_connect(now, context);
-        }
-        if self.call.is_none() && self.calls_begun < self.shared.scenario.max_calls() {
-            self.count_due_call(context);
-            self.call = Some(CurrentCall::new_waiting(now));
-        }
-        self.fail_call(outcome, now, context);
-        self.abort_remaining_calls(now, context);
     }
 }
 
