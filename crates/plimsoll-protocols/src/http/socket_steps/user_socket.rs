@@ -3,8 +3,9 @@
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call is a step: its
 //! upgrade, its frames, the messages that it awaits, and its Close. Messages that arrive while no step awaits any are
 //! stored with the time of their arrival, until a step awaits them; this is why the driver outlives its connection. A
-//! step reads stored messages in [`Driver::on_timer`], which can report events.
+//! step reads stored messages in [`Driver::on_timer`](plimsoll_engine::Driver::on_timer), which can report events.
 
+mod driver;
 mod opening;
 mod reading;
 mod tokens;
@@ -12,7 +13,7 @@ mod tokens;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{CallId, CallProgress, CompletedCall, Driver, Event, ProtocolError};
+use plimsoll_engine::driver::{CallId, CompletedCall, Event};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
     Opcode, ReaderRole, WebSocketReader, append_masked_frame, code, encode_close_payload,
@@ -329,174 +330,6 @@ impl SocketStepDriver {
         let is_waiting = |call: &StepInFlight| call.resume_at == Time::NEVER;
         if self.call.as_ref().is_some_and(is_waiting) {
             self.fail_call_on_closed_socket(events);
-        }
-    }
-}
-
-impl Driver for SocketStepDriver {
-    fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
-        // Nothing is sent here, because the step that opens the socket sends the upgrade.
-    }
-
-    fn shared_trace_number(&self) -> Option<u64> {
-        self.opened_by
-    }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn capacity(&self) -> usize {
-        usize::from(self.call.is_none())
-    }
-
-    fn is_draining(&self) -> bool {
-        false
-    }
-
-    fn outlives_connection(&self) -> bool {
-        true
-    }
-
-    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
-        let Some(step) = self.selected.clone() else {
-            return;
-        };
-        (self.answer, self.fields) = (None, Vec::new());
-        let prepared = &step.prepared;
-        let moment = prepared.render_context(number, now, &step.taken);
-        let until = match &prepared.call.until {
-            AwaitedMessages::Count(_) => None,
-            AwaitedMessages::Until(message) => Some(message),
-            AwaitedMessages::Tokens(_) => {
-                let account = self.account.get_or_insert_default();
-                account.begin_query(step.expected_tokens);
-                None
-            }
-        };
-        let messages = [
-            until,
-            prepared.call.error.as_ref(),
-            prepared.call.expect.as_ref(),
-        ];
-        let wanted =
-            messages.map(|message| message.map_or(Vec::new(), |m| m.render_expected(&moment)));
-        self.call = Some(StepInFlight {
-            call,
-            number,
-            first_byte: Time::NEVER,
-            sent: 0,
-            received: 0,
-            resume_at: now,
-            messages: 0,
-            has_all_messages: !prepared.call.awaits_message(),
-            has_expected: false,
-            wanted,
-        });
-        match self.state {
-            SocketState::Unopened if prepared.call.opens => {
-                self.write_upgrade(&step, number, now, out);
-                if let Some(call) = &mut self.call {
-                    call.resume_at = Time::NEVER;
-                }
-            }
-            SocketState::Open => self.send_frames(now, out),
-            _ => {}
-        }
-    }
-
-    fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        self.call = None;
-        if let SocketState::Upgrading(_) = self.state {
-            let reason = "the socket was not open by the deadline of its step";
-            self.state = SocketState::Closed(reason.to_owned());
-        }
-    }
-
-    fn call_progress(&self, _call: CallId) -> CallProgress {
-        let call = self.call.as_ref();
-        CallProgress {
-            messages_sent: 0,
-            bytes_sent: call.map_or(0, |call| call.sent),
-            bytes_received: call.map_or(0, |call| call.received),
-        }
-    }
-
-    fn receive(
-        &mut self,
-        bytes: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), ProtocolError> {
-        let was_upgrading = matches!(self.state, SocketState::Upgrading(_));
-        let bytes = match self.read_upgrade_response(bytes) {
-            Ok(Some(rest)) => rest,
-            Ok(None) => return Ok(()),
-            Err(e) => {
-                self.state = SocketState::Closed(format!("not opened: {}", e.detail));
-                return Err(e);
-            }
-        };
-        if was_upgrading {
-            self.send_frames(now, out);
-            self.end_step_if_complete(out, events);
-        }
-        if matches!(self.state, SocketState::Open | SocketState::Closing) && !bytes.is_empty() {
-            self.read_frames(bytes, now, out, events)?;
-        }
-        Ok(())
-    }
-
-    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        match self.state {
-            SocketState::Upgrading(_) => {
-                let detail = "websocket: closed before the upgrade was answered".to_owned();
-                self.state = SocketState::Closed(detail.clone());
-                Err(ProtocolError {
-                    outcome: Outcome::SocketRefused,
-                    detail,
-                })
-            }
-            SocketState::Closed(_) => Ok(()),
-            _ => {
-                let reason = "the connection ended without a Close".to_owned();
-                self.on_socket_end(reason, events);
-                Ok(())
-            }
-        }
-    }
-
-    fn next_timer(&self) -> Option<Time> {
-        let call = self.call.as_ref()?;
-        (call.resume_at != Time::NEVER).then_some(call.resume_at)
-    }
-
-    fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        if self.next_timer().is_some_and(|at| at <= now) {
-            self.continue_step(now, out, events);
-        }
-    }
-
-    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        if !matches!(self.state, SocketState::Closed(_)) {
-            let reason = format!("the connection was lost: {}", outcome.code());
-            self.state = SocketState::Closed(reason);
-        }
-        // Skips a step that has just begun, because it reads the stored messages first.
-        if self
-            .call
-            .as_ref()
-            .is_some_and(|call| call.resume_at == Time::NEVER)
-        {
-            self.end_call(outcome, None, events);
-        }
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        if matches!(self.state, SocketState::Open) {
-            self.append_close_frame(code::NORMAL_CLOSURE, "", out);
-            self.state = SocketState::Closed("the end of the journey has closed it".to_owned());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of a user's socket, which is given bytes and times as from a server.
 
-use plimsoll_engine::driver::{Protocol, TokenUsage};
+use plimsoll_engine::driver::{Driver, Protocol, TokenUsage};
 use plimsoll_model::Count;
 use plimsoll_model::rows::template::{RowOrder, Template, VariationSettings};
 use plimsoll_wire::websocket::{append_frame, derive_accept_key};
