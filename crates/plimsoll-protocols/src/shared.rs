@@ -1,6 +1,7 @@
 //! Code that several protocols share.
 
 pub(crate) mod alternatives;
+pub(crate) mod backoff;
 pub(crate) mod bearer_token;
 pub(crate) mod call_table;
 pub(crate) mod clock_origin;

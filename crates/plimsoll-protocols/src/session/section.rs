@@ -20,12 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{QueryText, SessionCall};
 use crate::http::check_name;
+use crate::shared::backoff::Backoff;
 
 /// The default deadline of one query. It is long, because an answer streams until its text ends.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_RECONNECTS: u32 = 5;
-const DEFAULT_RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-const DEFAULT_MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(30);
 /// The default text of a query; backends refuse a run without one.
 const DEFAULT_QUERY: &str = "What does the load line show?";
 const MAX_QUERIES_PER_SESSION: u32 = 1_000_000;
@@ -227,6 +226,7 @@ impl CallSection for SessionSection {
             return None;
         }
         let (query, (socket, socket_secured)) = (query?, socket?);
+        let backoff = Backoff::default();
         Some(SessionCall {
             socket,
             api_secured: api.is_some_and(|(_, secured)| secured),
@@ -237,12 +237,8 @@ impl CallSection for SessionSection {
             expect_tokens: self.expect_tokens,
             think: spec.load.think.map_or(Duration::ZERO, |p| p.0),
             reconnects: self.reconnects.unwrap_or(DEFAULT_RECONNECTS),
-            reconnect_pause: self
-                .reconnect_pause
-                .map_or(DEFAULT_RECONNECT_PAUSE, |p| p.0),
-            max_reconnect_pause: self
-                .reconnect_pause_most
-                .map_or(DEFAULT_MAX_RECONNECT_PAUSE, |p| p.0),
+            reconnect_pause: self.reconnect_pause.map_or(backoff.first, |p| p.0),
+            max_reconnect_pause: self.reconnect_pause_most.map_or(backoff.max, |p| p.0),
             compression: self.compression.unwrap_or(false),
             headers,
             goodput,

@@ -12,6 +12,7 @@ use plimsoll_wire::websocket::{
 };
 
 use crate::session::measures;
+use crate::shared::backoff::Backoff;
 
 use super::{ApiRequest, MAX_FRAME_BYTES, SOCKET_LINK, SessionSocketState, UserSession};
 
@@ -158,12 +159,13 @@ impl UserSession {
         if self.attempts >= self.options.call.reconnects {
             return self.abort_session(outcome, now, turn);
         }
-        // Full jitter: uniform between zero and the pause, which doubles with each attempt.
-        let pause = self.options.call.reconnect_pause * 2u32.saturating_pow(self.attempts);
-        let pause = pause.min(self.options.call.max_reconnect_pause);
-        let share = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let backoff = Backoff {
+            first: self.options.call.reconnect_pause,
+            max: self.options.call.max_reconnect_pause,
+        };
+        let pause = backoff.draw_pause(self.attempts, &mut self.random);
         self.attempts += 1;
-        self.socket = SessionSocketState::Pausing(now + pause.mul_f64(share));
+        self.socket = SessionSocketState::Pausing(now + pause);
         self.request_wake_up(turn);
     }
 
