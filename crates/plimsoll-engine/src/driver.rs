@@ -33,6 +33,19 @@ pub struct ProtocolError {
     pub detail: String,
 }
 
+/// What becomes of a driver whose connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterConnection {
+    /// It is dropped; another connection has a driver of its own.
+    Drop,
+    /// It is kept, and still accepts calls. It answers them from data that arrived earlier, or with the reason why the
+    /// connection ended.
+    Keep,
+    /// It is kept, and needs another connection, on which [`Driver::open`] is called again. Only users' connections are
+    /// replaced like this, after a call of [`Driver::on_timer`].
+    Reconnect,
+}
+
 /// The client side of one connection of a protocol.
 ///
 /// Functions only append to `out` and never clear it: the worker sends everything that one iteration produced in one
@@ -80,10 +93,9 @@ pub trait Driver {
         Outcome::ConnectionClosed
     }
 
-    /// Returns whether the driver still accepts calls after its connection has ended. It then answers them from data
-    /// that arrived earlier, or with the reason why the connection ended.
-    fn outlives_connection(&self) -> bool {
-        false
+    /// Returns what becomes of the driver, now that its connection has ended or while it has none.
+    fn after_connection(&self) -> AfterConnection {
+        AfterConnection::Drop
     }
 
     /// Starts a call. Only called when [`Driver::capacity`] is above 0.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
-use super::{CallId, CallProgress, Driver, Event, ProtocolError};
+use super::{AfterConnection, CallId, CallProgress, Driver, Event, ProtocolError};
 
 impl<D: Driver + ?Sized> Driver for Box<D> {
     fn on_alpn(&mut self, alpn: Option<&[u8]>) {
@@ -43,8 +43,8 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).draining_outcome()
     }
 
-    fn outlives_connection(&self) -> bool {
-        (**self).outlives_connection()
+    fn after_connection(&self) -> AfterConnection {
+        (**self).after_connection()
     }
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! The events that drivers report, and the calls that these concern.
 
-use plimsoll_model::{Count, Outcome, Time};
+use plimsoll_model::{Count, Outcome, Time, TimeMeasure};
 
 use super::RefusedCall;
 
@@ -107,6 +107,13 @@ pub enum Event {
         count: Count,
         /// The number to add.
         n: u64,
+    },
+    /// A time of the protocol that is not part of a call.
+    Time {
+        /// What was measured.
+        measure: TimeMeasure,
+        /// The time in nanoseconds.
+        ns: u64,
     },
     /// The number of messages sent on a stream; the next event is the end of that stream.
     MessagesSent {

@@ -125,7 +125,8 @@ impl<C: Scenario> User<C> {
             // A connection that was requested for a previous call, which has failed in the meantime, is no longer
             // needed.
             let before = self.link;
-            if std::mem::take(&mut self.link_mut(before).is_connecting) {
+            let connection = self.link_mut(before);
+            if connection.driver.is_none() && std::mem::take(&mut connection.is_connecting) {
                 context.close(before);
             }
             self.link = link;
@@ -264,6 +265,7 @@ impl<C: Scenario> User<C> {
                     context.recorder.push_answer_text(stage, text)
                 }
                 (Event::Count { count, n, .. }, _) => context.add_to_count(count, n),
+                (Event::Time { measure, ns }, _) => context.record_time(measure, ns),
                 (Event::MessagesSent { messages, .. }, _) => {
                     context
                         .recorder
@@ -419,7 +421,7 @@ where
         now: Time,
         context: &mut ScriptContext<'_>,
     ) {
-        let mut driver = self.shared.scenario.new_driver(link, &self.memory);
+        let mut driver = self.driver_for_connection(link);
         driver.open(now, context.out_buffer(link));
         *self.link_mut(link) = UserLink {
             driver: Some(driver),
@@ -499,6 +501,7 @@ where
             {
                 driver.on_timer(now, context.out_buffer(link), &mut self.events);
                 self.process_events(now, context);
+                self.reconnect_if_needed(link, context);
             }
         }
         if context.ended.is_some() {

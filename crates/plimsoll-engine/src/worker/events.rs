@@ -48,6 +48,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.recorder
                         .add_protocol_count(self.client.calls.get(call).stage, count, n);
                 }
+                Event::Time { measure, ns } => {
+                    self.recorder.record_protocol_time(self.stage, measure, ns)
+                }
                 Event::MessagesSent { call, messages } => {
                     let stage = self.client.calls.get(call).stage;
                     self.recorder

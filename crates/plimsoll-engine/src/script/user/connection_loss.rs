@@ -1,8 +1,9 @@
-//! The loss of a user's connections.
+//! The loss of a user's connections, and those that drivers ask for in their place.
 
 use plimsoll_model::{Outcome, Time};
 
 use super::{CurrentCall, User, UserLink};
+use crate::driver::{AfterConnection, Driver, Protocol};
 use crate::script::scenario::Scenario;
 use crate::script::{LinkId, ScriptContext};
 
@@ -56,5 +57,35 @@ impl<C: Scenario> User<C> {
         if context.ended.is_none() {
             self.set_timer(context);
         }
+    }
+
+    /// Requests a connection for a driver that needs another one.
+    pub(super) fn reconnect_if_needed(&mut self, link: LinkId, context: &mut ScriptContext<'_>) {
+        let connection = self.link_mut(link);
+        if connection.needs_reconnection() && !connection.is_connecting {
+            connection.is_connecting = true;
+            context.connect(link);
+        }
+    }
+
+    /// Returns the driver of a new connection: the one that has asked for it, or else a new one.
+    pub(super) fn driver_for_connection(
+        &mut self,
+        link: LinkId,
+    ) -> <C::Protocol as Protocol>::Driver {
+        let connection = self.link_mut(link);
+        let waiting = connection.needs_reconnection();
+        match connection.driver.take().filter(|_| waiting) {
+            Some(driver) => driver,
+            None => self.shared.scenario.new_driver(link, &self.memory),
+        }
+    }
+}
+
+impl<D: Driver> UserLink<D> {
+    /// Returns whether the driver waits for another connection.
+    fn needs_reconnection(&self) -> bool {
+        let driver = self.driver.as_ref();
+        driver.is_some_and(|driver| driver.after_connection() == AfterConnection::Reconnect)
     }
 }

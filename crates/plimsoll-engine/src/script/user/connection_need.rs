@@ -3,7 +3,7 @@
 use plimsoll_model::{Outcome, Time};
 
 use super::{User, UserLink};
-use crate::driver::Driver;
+use crate::driver::{AfterConnection, Driver};
 use crate::script::scenario::{ConnectionNeed, Scenario};
 use crate::script::{LinkId, ScriptContext};
 
@@ -19,7 +19,8 @@ impl<D> Default for UserLink<D> {
 impl<D: Driver> UserLink<D> {
     /// Forgets the lost connection. Also drops its driver, unless the driver can still answer calls.
     pub(super) fn forget_connection(&mut self) {
-        self.driver = self.driver.take().filter(Driver::outlives_connection);
+        let driver = self.driver.take();
+        self.driver = driver.filter(|driver| driver.after_connection() != AfterConnection::Drop);
         self.is_connecting = false;
     }
 }
@@ -35,6 +36,7 @@ impl<C: Scenario> User<C> {
         if let Some(mut driver) = self.link_mut(link).driver.take() {
             driver.finish(context.out_buffer(link));
             context.close(link);
+            self.link_mut(link).is_connecting = false;
         }
     }
 

@@ -1,6 +1,8 @@
 //! Connects a user's socket with the engine.
 
-use plimsoll_engine::driver::{CallId, CallProgress, Driver, Event, ProtocolError};
+use plimsoll_engine::driver::{
+    AfterConnection, CallId, CallProgress, Driver, Event, ProtocolError,
+};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::code;
 
@@ -28,8 +30,8 @@ impl Driver for SocketStepDriver {
         false
     }
 
-    fn outlives_connection(&self) -> bool {
-        true
+    fn after_connection(&self) -> AfterConnection {
+        AfterConnection::Keep
     }
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {

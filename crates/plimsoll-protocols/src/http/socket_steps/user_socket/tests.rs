@@ -1,6 +1,6 @@
 //! Tests of a user's socket, which is given bytes and times as from a server.
 
-use plimsoll_engine::driver::{Driver, Protocol, TokenUsage};
+use plimsoll_engine::driver::{AfterConnection, Driver, Protocol, TokenUsage};
 use plimsoll_model::Count;
 use plimsoll_model::rows::template::{RowOrder, Template, VariationSettings};
 use plimsoll_wire::websocket::{append_frame, derive_accept_key};
@@ -194,7 +194,8 @@ fn closed_socket_gives_its_messages_then_fails() {
     assert_eq!((events, out[0]), (vec![], 0x88), "the Close is answered");
     assert_eq!(driver.receive_end(Time(7), &mut Vec::new()), Ok(()));
     driver.abort(Outcome::ConnectionClosed, Time(7), &mut Vec::new());
-    assert!(driver.outlives_connection() && !driver.is_draining());
+    assert_eq!(driver.after_connection(), AfterConnection::Keep);
+    assert!(!driver.is_draining());
     let events = start(&mut driver, &until("last"), Time(8));
     assert_eq!(outcomes(&events), [Outcome::Ok]);
     let sending = SocketStepCall {
