@@ -215,6 +215,27 @@ impl TokenAccount {
         (self.numbers.highest(), self.epoch)
     }
 
+    /// Returns the position after messages that have been received, and not been recorded yet.
+    pub(crate) fn position_after<'a>(
+        &self,
+        messages: impl Iterator<Item = &'a [u8]>,
+    ) -> (u64, Option<u64>) {
+        let (mut highest, mut epoch) = self.position();
+        let parsed =
+            messages.filter_map(|text| serde_json::from_slice::<TokenMessage<'_>>(text).ok());
+        let of_queries = |message: &TokenMessage<'_>| matches!(&*message.kind, "token" | "done");
+        for message in parsed.filter(of_queries) {
+            if let (Some(ours), Some(theirs)) = (epoch, message.epoch)
+                && ours != theirs
+            {
+                highest = 0;
+            }
+            epoch = message.epoch.or(epoch);
+            highest = highest.max(message.seq.unwrap_or(0));
+        }
+        (highest, epoch)
+    }
+
     /// Judges the current query, whose `done` has arrived.
     pub(crate) fn judge_query(&self, done: DoneMessage) -> QueryJudgement {
         let query = self.query.unwrap_or_default();
@@ -384,6 +405,28 @@ mod tests {
         let query = account.take_query();
         assert_eq!((query.received, query.duplicated), (3, 0));
         assert_eq!(account.position(), (1, Some(8)));
+    }
+
+    #[test]
+    fn position_follows_unrecorded_messages() {
+        let mut account = TokenAccount::default();
+        account.begin_query(None);
+        record(
+            &mut account,
+            1,
+            &[r#"{"type":"token","content":"a","seq":4,"epoch":1}"#],
+        );
+        let after = |texts: &[&str]| account.position_after(texts.iter().map(|t| t.as_bytes()));
+        assert_eq!(after(&[]), (4, Some(1)));
+        let (six, five) = (
+            r#"{"type":"token","content":"a","seq":6}"#,
+            r#"{"type":"done","seq":5,"epoch":1}"#,
+        );
+        let other = r#"{"type":"other","seq":9}"#;
+        assert_eq!(after(&["[]", six, five, other]), (6, Some(1)));
+        let anew = r#"{"type":"token","content":"a","seq":2,"epoch":3}"#;
+        assert_eq!(after(&[six, anew]), (2, Some(3)));
+        assert_eq!(account.position(), (4, Some(1)));
     }
 
     #[test]

@@ -250,7 +250,7 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     }
     if SCRIPT_USERS.have_ended(of) {
         besides.push(SCRIPT_USERS.describe_ended(of));
-        besides.extend(users_at_once(run));
+        besides.extend(users_at_once(run).into_iter().chain(describe_reopened(of)));
     }
     let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
     let counted = of(Count::InputsAnswered)
@@ -299,6 +299,13 @@ fn users_at_once(run: &Run) -> Option<CountFact> {
         let _ = write!(text, "; waiting for a connection: {waiting}");
     }
     Some(CountFact::new(AT_ONCE_LABEL, text))
+}
+
+/// Describes how often users have opened lost sockets again.
+fn describe_reopened(of: impl Fn(Count) -> u64) -> Option<CountFact> {
+    let (reopened, failed) = (of(Count::Reconnects), of(Count::ReconnectsFailed));
+    let text = || format!("{}, {} failed", count(reopened), plural(failed, "attempt"));
+    (reopened + failed > 0).then(|| CountFact::new("reconnects", text()))
 }
 
 /// Describes the tokens of answers, from the service's own count or, without one, from the number of pieces of streamed

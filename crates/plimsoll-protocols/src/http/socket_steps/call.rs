@@ -8,6 +8,7 @@ use plimsoll_model::rows::template::{MetadataField, Template, TraceIds, Variatio
 use super::message_match::MessageMatch;
 use crate::http::call::{HttpCall, VaryingBody};
 use crate::journey::SharedAnswerReader;
+use crate::shared::backoff::Backoff;
 use crate::shared::bearer_token::{self, TOKEN_VARIABLE};
 
 /// The actions of a step on the user's socket.
@@ -23,6 +24,8 @@ pub struct SocketStepCall {
     pub(super) compressed: bool,
     /// Maximum size of a message, in bytes.
     pub(super) max_message: usize,
+    /// How the socket is opened again when it is lost; `None`: not at all.
+    pub(super) reopening: Option<ReopeningRule>,
     /// The frames to send.
     pub(super) frames: Vec<FrameContent>,
     /// The messages to await.
@@ -35,6 +38,15 @@ pub struct SocketStepCall {
     pub(super) message_type: Option<SharedAnswerReader>,
     /// Whether the step closes the socket at its end.
     pub(super) closes: bool,
+}
+
+/// How a lost socket is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReopeningRule {
+    /// The maximum number of consecutive attempts.
+    pub(super) max_attempts: u32,
+    /// The pauses before attempts.
+    pub(super) backoff: Backoff,
 }
 
 /// A frame of a step.

@@ -10,7 +10,7 @@ use plimsoll_model::spec::{
     UrlSchemes, call_path,
 };
 
-use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_token_byte};
+use super::call::{AwaitedMessages, FrameContent, ReopeningRule, SocketStepCall, is_token_byte};
 use super::message_match::{MessageMatch, decode_bytes};
 use super::protocol::SocketStepProtocol;
 use super::section::{
@@ -28,6 +28,7 @@ use crate::journey::{
     CaptureRule, CaptureSource, MessageTypeSpec, SharedAnswerReader, StepCall, StepContext,
     StepScope, StepSection, describe_messages,
 };
+use crate::shared::backoff::Backoff;
 
 const SECTION: &str = "websocket";
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
@@ -134,6 +135,7 @@ impl StepSection for SocketStepSpec {
             subprotocols,
             compressed: self.compressed.unwrap_or(false),
             max_message: max_message.0 as usize,
+            reopening: self.reopening_rule(),
             frames,
             until: until?,
             error: error?,
@@ -267,11 +269,24 @@ impl SocketStepSpec {
             ("subprotocol", self.subprotocol.is_some()),
             ("compressed", self.compressed.is_some()),
             ("max_message", self.max_message.is_some()),
+            ("reconnects", self.reconnects.is_some()),
+            ("reconnect_pause", self.reconnect_pause.is_some()),
+            ("reconnect_pause_most", self.reconnect_pause_most.is_some()),
         ];
         let given = of_upgrade.iter().filter(|(_, is_given)| *is_given);
         for (name, _) in given.filter(|_| !self.opens()) {
             let problem =
                 "belongs to the opening of the socket: write it in the step with the path";
+            problems.add(problem_key(name), problem);
+        }
+        let pauses = [
+            ("reconnect_pause", self.reconnect_pause.is_some()),
+            ("reconnect_pause_most", self.reconnect_pause_most.is_some()),
+        ];
+        let given = pauses.iter().filter(|(_, is_given)| *is_given);
+        let is_never = self.opens() && self.reconnects.is_none_or(|attempts| attempts == 0);
+        for (name, _) in given.filter(|_| is_never) {
+            let problem = "the socket is not opened again: write reconnects = 5, or leave it out";
             problems.add(problem_key(name), problem);
         }
         let in_url = spec.target.as_deref().and_then(call_path);
@@ -315,6 +330,21 @@ impl SocketStepSpec {
                 "0: the step does nothing; write path, send or close = true, or await a message",
             );
         }
+    }
+
+    /// Returns how the socket is opened again when it is lost; `None`: not at all.
+    fn reopening_rule(&self) -> Option<ReopeningRule> {
+        let default = Backoff::default();
+        let max_attempts = self.reconnects.filter(|attempts| *attempts > 0)?;
+        Some(ReopeningRule {
+            max_attempts,
+            backoff: Backoff {
+                first: self.reconnect_pause.map_or(default.first, |pause| pause.0),
+                max: self
+                    .reconnect_pause_most
+                    .map_or(default.max, |pause| pause.0),
+            },
+        })
     }
 
     /// Resolves the request that opens the socket. A step that opens no socket gets an unused request for `/`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use plimsoll_model::formats::units::ByteSize;
+use plimsoll_model::formats::units::{ByteSize, Period};
 use plimsoll_model::spec::MetadataSpec;
 use serde::{Deserialize, Serialize};
 use toml::Value;
@@ -36,6 +36,16 @@ pub struct SocketStepSpec {
     /// 16MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_message: Option<ByteSize>,
+    /// How often in a row to open the socket again when it is lost, before its steps fail; where steps await tokens,
+    /// the service is asked to continue after the last one. Default 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconnects: Option<u32>,
+    /// The longest pause before the first attempt; it doubles each time. Default 1s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconnect_pause: Option<Period>,
+    /// The longest pause before any attempt. Default 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconnect_pause_most: Option<Period>,
     /// The frame to send, or a list of frames: texts which may contain fields, or bytes as `{ hex = "0a03" }`, `{ base64 = "CgM=" }`
     /// or `{ file = "frame.bin" }`, which are sent as binary frames.
     #[serde(skip_serializing_if = "Option::is_none")]

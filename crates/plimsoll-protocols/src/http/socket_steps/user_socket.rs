@@ -8,17 +8,19 @@
 mod driver;
 mod opening;
 mod reading;
+mod reopening;
 mod tokens;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{CallId, CompletedCall, Event};
+use plimsoll_engine::driver::{CallId, CompletedCall, Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
     Opcode, ReaderRole, WebSocketReader, append_masked_frame, code, encode_close_payload,
 };
 
+use self::reopening::Reopening;
 use super::call::AwaitedMessages;
 use super::message_match::ReceivedMessage;
 use super::prepared::PreparedSocketCall;
@@ -48,6 +50,10 @@ enum SocketState {
     Closing,
     /// Closed, for this reason.
     Closed(String),
+    /// Lost; a connection is asked for at this time.
+    Pausing(Time),
+    /// Lost; waiting for another connection.
+    Reconnecting,
 }
 
 /// A message that arrived while no step awaited any.
@@ -67,6 +73,8 @@ struct StepInFlight {
     /// The time at which the call continues without further bytes from the server; [`Time::NEVER`] if it waits for
     /// bytes.
     resume_at: Time,
+    /// Whether the step's frames have been sent.
+    has_sent: bool,
     /// The number of awaited messages that have arrived.
     messages: u32,
     /// Whether all awaited messages have arrived.
@@ -98,6 +106,8 @@ pub(super) struct SocketStepDriver {
     reader: WebSocketReader,
     /// The number of the call that opened the socket.
     opened_by: Option<u64>,
+    /// How the socket is opened again when it is lost; `None`: not at all, or not any more.
+    reopening: Option<Box<Reopening>>,
     /// The account of the socket's tokens; `None` until a step awaits tokens.
     account: Option<Box<TokenAccount>>,
     scratch: Vec<u8>,
@@ -119,6 +129,7 @@ impl SocketStepDriver {
             random: Xorshift::new(1),
             reader: WebSocketReader::new(ReaderRole::Client, 0),
             opened_by: None,
+            reopening: None,
             account: None,
             scratch: Vec::new(),
         }
@@ -150,11 +161,14 @@ impl SocketStepDriver {
         self.scratch = Vec::new();
     }
 
-    /// Sends the frames of the current step.
+    /// Sends the frames of the current step, unless they have been sent.
     fn send_frames(&mut self, now: Time, out: &mut Vec<u8>) {
         let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {
             return;
         };
+        if std::mem::replace(&mut call.has_sent, true) {
+            return;
+        }
         let prepared = &step.prepared;
         let moment = prepared.render_context(call.number, now, &step.taken);
         for index in 0..prepared.call.frames.len() {
@@ -173,6 +187,9 @@ impl SocketStepDriver {
         let step = Arc::clone(&step.prepared);
         let needs_open = step.call.opens || step.call.closes || !step.call.frames.is_empty();
         if needs_open && !matches!(self.state, SocketState::Open) {
+            if self.is_reopening() {
+                return;
+            }
             return self.fail_call_on_closed_socket(events);
         }
         while self
@@ -188,8 +205,9 @@ impl SocketStepDriver {
             self.on_awaited_message(content, now, Some(message.at), events);
         }
         self.end_step_if_complete(out, events);
+        let may_receive = matches!(self.state, SocketState::Open) || self.is_reopening();
         let awaits_more = |call: &StepInFlight| !call.has_all_messages;
-        if self.call.as_ref().is_some_and(awaits_more) && !matches!(self.state, SocketState::Open) {
+        if !may_receive && self.call.as_ref().is_some_and(awaits_more) {
             self.fail_call_on_closed_socket(events);
         }
     }
@@ -270,6 +288,9 @@ impl SocketStepDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) {
+        if let Some(reopening) = &mut self.reopening {
+            reopening.reset_attempts();
+        }
         let awaits = |call: &StepInFlight| !call.has_all_messages && call.resume_at == Time::NEVER;
         if self.waiting.is_empty() && self.call.as_ref().is_some_and(awaits) {
             self.on_awaited_message((opcode, data), now, None, events);
@@ -313,14 +334,28 @@ impl SocketStepDriver {
         append_masked_frame(out, Opcode::Close, self.random.mask(), &payload);
     }
 
-    /// Handles a Close frame from the server.
-    fn on_close_frame(&mut self, text: String, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    /// Handles a Close frame from the server. The error of a socket that is opened again has its connection closed.
+    fn on_close_frame(
+        &mut self,
+        text: String,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
         if matches!(self.state, SocketState::Closing) {
             self.state = SocketState::Closed("a step has closed the socket".to_owned());
-            return self.end_call(Outcome::Ok, None, events);
+            self.end_call(Outcome::Ok, None, events);
+            return Ok(());
         }
         self.append_close_frame(code::NORMAL_CLOSURE, "", out);
+        if self.schedule_reopening(Outcome::SocketClosed, now, events) {
+            return Err(ProtocolError {
+                outcome: Outcome::SocketClosed,
+                detail: format!("websocket: {text}"),
+            });
+        }
         self.on_socket_end(text, events);
+        Ok(())
     }
 
     /// Handles the end of a socket that no step has closed. A step that has just begun reads the stored messages before

@@ -28,6 +28,7 @@ use plimsoll_wire::websocket::{
     Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_frame, derive_accept_key,
 };
 
+mod journey;
 mod stack;
 
 use crate::alone;
@@ -95,23 +96,7 @@ fn simulate_load(
             ..NetworkConditions::faultless(seed)
         },
     };
-    let mut stack = Stack {
-        fault,
-        taken_unread: 0,
-        unread: BTreeSet::new(),
-        pongs: 0,
-        seed,
-        pace: Duration::from_millis(number(9, 0, 30)),
-        kill: if fault == StackFault::Nothing {
-            number(10, 0, 60_000)
-        } else {
-            0
-        },
-        sessions: BTreeMap::new(),
-        connections: BTreeMap::new(),
-        decided: 0,
-        kills: 0,
-    };
+    let mut stack = Stack::new(seed, fault);
     let mut load = LoadPlan {
         arrivals: if open {
             ArrivalModel::Open(ArrivalSpacing::Constant)

@@ -87,6 +87,27 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
+    /// Creates a stack whose pace and kills depend on the seed.
+    pub(crate) fn new(seed: u64, fault: StackFault) -> Stack {
+        Stack {
+            fault,
+            taken_unread: 0,
+            unread: BTreeSet::new(),
+            pongs: 0,
+            seed,
+            pace: Duration::from_millis(choose(seed, 9, 0, 30)),
+            kill: if fault == StackFault::Nothing {
+                choose(seed, 10, 0, 60_000)
+            } else {
+                0
+            },
+            sessions: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            decided: 0,
+            kills: 0,
+        }
+    }
+
     fn draw_chance(&mut self, of_a_million: u64) -> bool {
         self.decided += 1;
         choose(self.seed, 1_000 + self.decided, 0, 999_999) < of_a_million
@@ -224,13 +245,15 @@ impl SimulatedServer for Stack {
         let path = text.split(' ').nth(1).unwrap();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let session = path.strip_prefix("/agent/ws/").unwrap().to_owned();
-        assert!(text.contains(&format!("Authorization: Bearer t-{session}\r\n")));
+        let field = |wanted: &str| {
+            let fields = text.lines().filter_map(|line| line.split_once(": "));
+            let mut named = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            named.next().unwrap().1
+        };
+        assert_eq!(field("authorization"), format!("Bearer t-{session}"));
         let after = query.split('&').find_map(|p| p.strip_prefix("after="));
         let last: u64 = after.map_or(0, |after| after.parse().unwrap());
-        let key = text
-            .lines()
-            .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))
-            .unwrap();
+        let key = field("sec-websocket-key");
         let mut out = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: {}\r\n\r\n",

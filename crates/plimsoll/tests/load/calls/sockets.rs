@@ -322,6 +322,16 @@ fn invalid_socket_steps_name_key_and_line() {
         ),
         ("send = \"{{token}}\"", "steps.1.send", "token"),
         ("binary = true", "steps.1.binary", "nothing is sent"),
+        (
+            "reconnects = 3",
+            "steps.1.reconnects",
+            "the step with the path",
+        ),
+        (
+            "reconnect_pause = \"1s\"\npath = \"/\"",
+            "steps.1.reconnect_pause",
+            "write reconnects = 5",
+        ),
         ("tokens = false", "steps.1.tokens", "leave it out"),
         ("tokens = 0", "steps.1.tokens", "write 1 or more"),
         (

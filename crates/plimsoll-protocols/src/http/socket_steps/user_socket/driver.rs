@@ -6,12 +6,17 @@ use plimsoll_engine::driver::{
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::code;
 
+use super::reopening::Reopening;
 use super::{SocketState, SocketStepDriver, StepInFlight};
 use crate::http::socket_steps::call::AwaitedMessages;
+use crate::shared::xorshift::Xorshift;
 
 impl Driver for SocketStepDriver {
-    fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
-        // Nothing is sent here, because the step that opens the socket sends the upgrade.
+    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
+        // The step that opens the socket sends the first upgrade.
+        if let SocketState::Reconnecting = self.state {
+            self.write_upgrade_again(now, out);
+        }
     }
 
     fn shared_trace_number(&self) -> Option<u64> {
@@ -31,7 +36,10 @@ impl Driver for SocketStepDriver {
     }
 
     fn after_connection(&self) -> AfterConnection {
-        AfterConnection::Keep
+        match self.state {
+            SocketState::Reconnecting => AfterConnection::Reconnect,
+            _ => AfterConnection::Keep,
+        }
     }
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
@@ -64,6 +72,7 @@ impl Driver for SocketStepDriver {
             sent: 0,
             received: 0,
             resume_at: now,
+            has_sent: false,
             messages: 0,
             has_all_messages: !prepared.call.awaits_message(),
             has_expected: false,
@@ -71,6 +80,11 @@ impl Driver for SocketStepDriver {
         });
         match self.state {
             SocketState::Unopened if prepared.call.opens => {
+                // The keys of handshakes and the masks protect against caching intermediaries, not against attackers,
+                // so they may repeat in another run.
+                let seed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                self.random = Xorshift::new(seed);
+                self.reopening = Reopening::new(&step, number);
                 self.write_upgrade(&step, number, now, out);
                 if let Some(call) = &mut self.call {
                     call.resume_at = Time::NEVER;
@@ -83,7 +97,7 @@ impl Driver for SocketStepDriver {
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
         self.call = None;
-        if let SocketState::Upgrading(_) = self.state {
+        if matches!(self.state, SocketState::Upgrading(_)) && !self.is_reopening() {
             let reason = "the socket was not open by the deadline of its step";
             self.state = SocketState::Closed(reason.to_owned());
         }
@@ -110,11 +124,14 @@ impl Driver for SocketStepDriver {
             Ok(Some(rest)) => rest,
             Ok(None) => return Ok(()),
             Err(e) => {
-                self.state = SocketState::Closed(format!("not opened: {}", e.detail));
+                if !self.schedule_reopening(e.outcome, now, events) {
+                    self.state = SocketState::Closed(format!("not opened: {}", e.detail));
+                }
                 return Err(e);
             }
         };
         if was_upgrading {
+            self.record_reopened(now, events);
             self.send_frames(now, out);
             self.end_step_if_complete(out, events);
         }
@@ -124,38 +141,59 @@ impl Driver for SocketStepDriver {
         Ok(())
     }
 
-    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         match self.state {
             SocketState::Upgrading(_) => {
                 let detail = "websocket: closed before the upgrade was answered".to_owned();
-                self.state = SocketState::Closed(detail.clone());
+                if !self.schedule_reopening(Outcome::SocketRefused, now, events) {
+                    self.state = SocketState::Closed(detail.clone());
+                }
                 Err(ProtocolError {
                     outcome: Outcome::SocketRefused,
                     detail,
                 })
             }
-            SocketState::Closed(_) => Ok(()),
+            SocketState::Closed(_) | SocketState::Pausing(_) | SocketState::Reconnecting => Ok(()),
             _ => {
-                let reason = "the connection ended without a Close".to_owned();
-                self.on_socket_end(reason, events);
+                if !self.schedule_reopening(Outcome::SocketClosed, now, events) {
+                    let reason = "the connection ended without a Close".to_owned();
+                    self.on_socket_end(reason, events);
+                }
                 Ok(())
             }
         }
     }
 
     fn next_timer(&self) -> Option<Time> {
-        let call = self.call.as_ref()?;
-        (call.resume_at != Time::NEVER).then_some(call.resume_at)
+        let of_call = self
+            .call
+            .as_ref()
+            .map_or(Time::NEVER, |call| call.resume_at);
+        let of_socket = match self.state {
+            SocketState::Pausing(until) => until,
+            _ => Time::NEVER,
+        };
+        Some(of_call.min(of_socket)).filter(|at| *at != Time::NEVER)
     }
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        if self.next_timer().is_some_and(|at| at <= now) {
+        if matches!(self.state, SocketState::Pausing(until) if until <= now) {
+            self.state = SocketState::Reconnecting;
+        }
+        if (self.call.as_ref()).is_some_and(|call| call.resume_at <= now) {
             self.continue_step(now, out, events);
         }
     }
 
-    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
+        // What ended the connection has scheduled the next attempt.
+        if matches!(self.state, SocketState::Pausing(_)) {
+            return;
+        }
         if !matches!(self.state, SocketState::Closed(_)) {
+            if self.schedule_reopening(outcome, now, events) {
+                return;
+            }
             let reason = format!("the connection was lost: {}", outcome.code());
             self.state = SocketState::Closed(reason);
         }

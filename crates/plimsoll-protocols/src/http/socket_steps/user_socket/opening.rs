@@ -8,7 +8,6 @@ use plimsoll_wire::websocket::{
 };
 
 use super::{SelectedCall, SocketState, SocketStepDriver};
-use crate::shared::xorshift::Xorshift;
 
 impl SocketStepDriver {
     /// Appends the upgrade request of a step.
@@ -20,10 +19,6 @@ impl SocketStepDriver {
         out: &mut Vec<u8>,
     ) {
         let call = &step.prepared.call;
-        // The nonce and the masks protect against caching intermediaries, not against attackers, so they may repeat in
-        // another run.
-        let seed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        self.random = Xorshift::new(seed);
         let mut nonce = [0; 16];
         for half in nonce.chunks_mut(8) {
             half.copy_from_slice(&self.random.next_u64().to_ne_bytes());
@@ -69,8 +64,9 @@ impl SocketStepDriver {
         };
         let before = gathered.len();
         gathered.extend_from_slice(bytes);
-        let compression =
-            (self.selected.as_ref()).is_some_and(|step| step.prepared.call.compressed);
+        let again = self.reopening.as_ref().map(|reopening| reopening.opening());
+        let opening = again.or(self.selected.as_ref());
+        let compression = opening.is_some_and(|step| step.prepared.call.compressed);
         let offer = UpgradeOffer {
             compression,
             protocols: &self.subprotocols,
@@ -92,7 +88,8 @@ impl SocketStepDriver {
             return Err(refused(outcome, problem));
         }
         let mut space = FieldStorage::new();
-        if let Ok(Some(head)) = ResponseHead::parse_final(gathered, &mut space) {
+        let is_first = !self.reopening.as_ref().is_some_and(|r| r.is_lost());
+        if is_first && let Ok(Some(head)) = ResponseHead::parse_final(gathered, &mut space) {
             let fields = head.fields.iter();
             let owned = fields.map(|(name, value)| (name.as_bytes().into(), value.into()));
             self.fields = owned.collect();

@@ -53,17 +53,13 @@ impl SocketStepDriver {
                 code: code::POLICY_VIOLATION,
                 reason: "more than 4 MiB of messages waited for a step that reads them",
             };
-            return Err(self.close_with_violation(&violation, Outcome::MessageTooLarge, out));
+            return Err(self.close_with_violation(&violation, now, out, events));
         }
         if let Err(violation) = read {
-            let outcome = match violation.code {
-                code::MESSAGE_TOO_BIG => Outcome::MessageTooLarge,
-                _ => Outcome::ProtocolError,
-            };
-            return Err(self.close_with_violation(&violation, outcome, out));
+            return Err(self.close_with_violation(&violation, now, out, events));
         }
         if let Some(text) = closed {
-            self.on_close_frame(text.trim_end().to_owned(), out, events);
+            return self.on_close_frame(text.trim_end().to_owned(), now, out, events);
         }
         Ok(())
     }
@@ -72,11 +68,21 @@ impl SocketStepDriver {
     fn close_with_violation(
         &mut self,
         violation: &Violation,
-        outcome: Outcome,
+        now: Time,
         out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
     ) -> ProtocolError {
+        let outcome = match violation.code {
+            code::MESSAGE_TOO_BIG | code::POLICY_VIOLATION => Outcome::MessageTooLarge,
+            _ => Outcome::ProtocolError,
+        };
         self.append_close_frame(violation.code, violation.reason, out);
-        self.state = SocketState::Closed(violation.reason.to_owned());
+        // Messages that are too large, or too many, would be sent again.
+        let may_reopen = outcome == Outcome::ProtocolError;
+        if !(may_reopen && self.schedule_reopening(outcome, now, events)) {
+            self.reopening = None;
+            self.state = SocketState::Closed(violation.reason.to_owned());
+        }
         ProtocolError {
             outcome,
             detail: format!("websocket: {}", violation.reason),

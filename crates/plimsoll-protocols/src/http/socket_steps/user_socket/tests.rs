@@ -1,5 +1,7 @@
 //! Tests of a user's socket, which is given bytes and times as from a server.
 
+mod reopening;
+
 use plimsoll_engine::driver::{AfterConnection, Driver, Protocol, TokenUsage};
 use plimsoll_model::Count;
 use plimsoll_model::rows::template::{RowOrder, Template, VariationSettings};
@@ -27,6 +29,7 @@ fn call(until: AwaitedMessages) -> SocketStepCall {
         subprotocols: Vec::new(),
         compressed: false,
         max_message: 1 << 20,
+        reopening: None,
         frames: Vec::new(),
         until,
         error: None,
@@ -72,32 +75,29 @@ fn start(driver: &mut SocketStepDriver, made: &SocketStepCall, now: Time) -> Vec
 /// Opens a socket with a step that awaits these messages. `frames` follow the server's response in its last segment.
 /// Returns the driver, and what it reported.
 fn open(awaited: SocketStepCall, frames: &[(Opcode, &[u8])]) -> (SocketStepDriver, Vec<Event>) {
-    let mut driver = step(&call(AwaitedMessages::Count(0))).new_driver();
     let opening = SocketStepCall {
         opens: true,
         ..awaited
     };
+    open_by(&opening, frames)
+}
+
+fn open_by(
+    opening: &SocketStepCall,
+    frames: &[(Opcode, &[u8])],
+) -> (SocketStepDriver, Vec<Event>) {
+    let mut driver = step(opening).new_driver();
     let selected =
-        step(&opening).select_request(&mut driver, MOMENT, &Arc::default(), &CookieJar::default());
+        step(opening).select_request(&mut driver, MOMENT, &Arc::default(), &CookieJar::default());
     assert_eq!(selected, Ok(()));
-    let (mut out, mut events) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
     driver.start(CallId(0), 7, Time(1), &mut out);
     let request = String::from_utf8(out).expect("a request");
     assert!(
         request.starts_with("GET / HTTP/1.1\r\nhost: h:1\r\n"),
         "{request}"
     );
-    let key = request.split("sec-websocket-key: ").nth(1).expect("a key");
-    let accept = derive_accept_key(key.split("\r\n").next().expect("a line").as_bytes());
-    let head = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-A: b\r\n\
-         Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    );
-    let (first, second) = head.as_bytes().split_at(40);
-    for bytes in [first, &[second, &segment(frames)].concat()] {
-        let read = driver.receive(bytes, Time(2), &mut Vec::new(), &mut events);
-        assert_eq!(read, Ok(()));
-    }
+    let (events, _) = answer_upgrade_with(&mut driver, &request, frames, Time(2));
     assert!(
         driver
             .response_fields()
@@ -113,6 +113,13 @@ fn opened() -> SocketStepDriver {
     driver
 }
 
+/// Returns an open socket, which this step has opened.
+fn opened_by(opening: &SocketStepCall) -> SocketStepDriver {
+    let (driver, events) = open_by(opening, &[]);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    driver
+}
+
 /// Returns frames of the server as they follow each other in one segment.
 fn segment(frames: &[(Opcode, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -120,6 +127,36 @@ fn segment(frames: &[(Opcode, &[u8])]) -> Vec<u8> {
         append_frame(&mut bytes, *opcode, payload);
     }
     bytes
+}
+
+/// Accepts an upgrade, and returns what the driver reports and sends.
+fn answer_upgrade(
+    driver: &mut SocketStepDriver,
+    request: &str,
+    now: Time,
+) -> (Vec<Event>, Vec<u8>) {
+    answer_upgrade_with(driver, request, &[], now)
+}
+
+/// Accepts an upgrade as [`answer_upgrade`] does; `frames` follow in the last segment of the response.
+fn answer_upgrade_with(
+    driver: &mut SocketStepDriver,
+    request: &str,
+    frames: &[(Opcode, &[u8])],
+    now: Time,
+) -> (Vec<Event>, Vec<u8>) {
+    let key = request.split("sec-websocket-key: ").nth(1).expect("a key");
+    let accept = derive_accept_key(key.split("\r\n").next().expect("a line").as_bytes());
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-A: b\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    let (first, second) = head.as_bytes().split_at(40);
+    for bytes in [first, &[second, &segment(frames)].concat()] {
+        assert_eq!(driver.receive(bytes, now, &mut out, &mut events), Ok(()));
+    }
+    (events, out)
 }
 
 fn outcomes(events: &[Event]) -> Vec<Outcome> {
