@@ -88,7 +88,8 @@ impl SocketStepDriver {
             return Err(refused(outcome, problem));
         }
         let mut space = FieldStorage::new();
-        let is_first = !self.reopening.as_ref().is_some_and(|r| r.is_lost());
+        let reopening = self.reopening.as_ref();
+        let is_first = reopening.is_none_or(|reopening| !reopening.is_lost());
         if is_first && let Ok(Some(head)) = ResponseHead::parse_final(gathered, &mut space) {
             let fields = head.fields.iter();
             let owned = fields.map(|(name, value)| (name.as_bytes().into(), value.into()));

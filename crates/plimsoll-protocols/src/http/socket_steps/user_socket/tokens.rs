@@ -66,7 +66,7 @@ impl SocketStepDriver {
         }
         if judged.outcome.is_ok() {
             step.has_all_messages = true;
-            self.answer = Some(data.to_vec());
+            self.answer = Some(Ok(data.to_vec()));
             return;
         }
         let text = judged.text.unwrap_or_else(|| to_printable(data));
