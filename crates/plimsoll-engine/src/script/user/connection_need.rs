@@ -49,28 +49,6 @@ impl<C: Scenario> User<C> {
             .then(|| scenario.missing_connection_failure(&self.memory))
     }
 
-    /// Handles a connection that never became ready, which fails the call that needs it. The connection is not
-    /// replaced, because a server that accepts connections without greeting would receive new ones endlessly.
-    pub(super) fn on_connection_failed(
-        &mut self,
-        link: LinkId,
-        outcome: Outcome,
-        now: Time,
-        context: &mut ScriptContext<'_>,
-    ) {
-        // The call may already have ended by its deadline, or may use another connection by now.
-        let is_needed = link == self.link && self.call.as_ref().is_some_and(|call| call.is_waiting);
-        if !is_needed {
-            return self.on_connection_lost(link, outcome, now, context);
-        }
-        *self.link_mut(link) = UserLink::default();
-        self.fail_call(outcome, now, context);
-        self.apply_next_action(outcome, now, context);
-        if context.ended.is_none() {
-            self.set_timer(context);
-        }
-    }
-
     /// Fails the current call, which can't be sent.
     #[cold]
     pub(super) fn fail_unsent_call(

@@ -65,9 +65,10 @@ fn journey_delivers_tokens_of_sessions() {
     assert_eq!(journey["total"]["ok"], steps, "{journey}");
     assert_eq!(tokens_of(&journey), tokens, "{session}\n{journey}");
     let times = &journey["total"]["measures"]["times"];
-    assert_eq!(
-        times["time_per_token"]["count"],
-        SESSIONS * QUERIES,
+    // Tokens that are read at once have no times between them.
+    let timed = times["time_per_token"]["count"].as_u64();
+    assert!(
+        timed > Some(0) && timed <= Some(SESSIONS * QUERIES),
         "{times}"
     );
     // Each query ends with a `done`, which is a message, too.

@@ -82,10 +82,7 @@ fn open(awaited: SocketStepCall, frames: &[(Opcode, &[u8])]) -> (SocketStepDrive
     open_by(&opening, frames)
 }
 
-fn open_by(
-    opening: &SocketStepCall,
-    frames: &[(Opcode, &[u8])],
-) -> (SocketStepDriver, Vec<Event>) {
+fn open_by(opening: &SocketStepCall, frames: &[(Opcode, &[u8])]) -> (SocketStepDriver, Vec<Event>) {
     let mut driver = step(opening).new_driver();
     let selected =
         step(opening).select_request(&mut driver, MOMENT, &Arc::default(), &CookieJar::default());
