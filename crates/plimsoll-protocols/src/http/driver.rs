@@ -25,7 +25,6 @@ use plimsoll_wire::http1::{
 
 use super::body_inspection::BodyInspector;
 use super::checks::{BodyMetadata, ResponseChecks};
-use super::conversation::AcceptsBodies;
 use super::endless_streams::mark_ended_with_load;
 use super::errors::to_protocol_error;
 use super::journey::CaptureLevel;
@@ -380,16 +379,6 @@ impl Http1Driver {
         self.head = None;
         self.drain_deadline = None;
         self.stream_until = None;
-    }
-}
-
-impl AcceptsBodies for Http1Driver {
-    fn unix_ns(&self, now: Time) -> u64 {
-        self.shared.request.unix_zero.unix_ns_at(now)
-    }
-
-    fn set_next_body(&mut self, body: Vec<u8>) {
-        self.given.body = Some(body);
     }
 }
 

@@ -59,6 +59,7 @@ mod token_range;
 mod tokenizer;
 mod tokens;
 mod trace;
+mod typed_parts;
 mod user_scenarios;
 mod varying_expectations;
 mod ws;

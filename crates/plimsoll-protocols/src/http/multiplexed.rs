@@ -28,7 +28,6 @@ use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 use super::body_inspection::BodyInspector;
 use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingRequest};
 use super::checks::{BodyMetadata, ResponseChecks};
-use super::conversation::AcceptsBodies;
 use super::driver::DRAIN_TIMEOUT;
 use super::endless_streams::mark_ended_with_load;
 use super::envelopes;
@@ -485,16 +484,6 @@ impl Http2Driver {
         let limit = self.calls.checks.max_head;
         let text = format!("{HEAD_TOO_LARGE} of {limit} bytes: {MAX_HEAD_HINT}");
         self.fail_stream(head, Outcome::HeadTooLarge, Some(text), to);
-    }
-}
-
-impl AcceptsBodies for Http2Driver {
-    fn unix_ns(&self, now: Time) -> u64 {
-        self.calls.shared.request.unix_zero.unix_ns_at(now)
-    }
-
-    fn set_next_body(&mut self, body: Vec<u8>) {
-        (self.calls.scratch, self.calls.has_next_body) = (body, true);
     }
 }
 

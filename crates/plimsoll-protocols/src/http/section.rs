@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call::HttpVersion;
 use super::text_or_number::deserialize_text_or_number;
+use super::typed_parts::TypedParts;
 use crate::journey::StepSpec;
 
 /// One kind of request over HTTP.
@@ -172,32 +173,6 @@ pub struct HttpSpec {
     /// whose answers give values to later requests. The other keys here are defaults for the steps.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
-}
-
-/// The parts of a request that flags have in a form of their own.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TypedParts {
-    /// A header field, 'name: value'; a value $NAME is taken from the environment ($$ is a plain $); repeatable.
-    #[arg(
-        id = "headers",
-        short = 'H',
-        long = "header",
-        value_name = "NAME: VALUE"
-    )]
-    pub(super) headers: Vec<String>,
-
-    /// A part of a form (multipart/form-data), NAME=VALUE or NAME=@FILE; `;type=TYPE` and `;filename=NAME` may follow;
-    /// repeatable. Values may have fields; files are sent unchanged.
-    #[arg(id = "form", short = 'F', long = "form", value_name = "NAME=VALUE")]
-    pub(super) form: Vec<String>,
-
-    /// A header field that an answer must have, 'name: value'; repeatable.
-    #[arg(
-        id = "expect_headers",
-        long = "expect-header",
-        value_name = "NAME: VALUE"
-    )]
-    pub(super) expect_headers: Vec<String>,
 }
 
 impl HttpSpec {

@@ -5,7 +5,7 @@ use plimsoll_model::{Outcome, Time};
 use super::{User, UserLink};
 use crate::driver::{AfterConnection, Driver};
 use crate::script::scenario::{ConnectionNeed, Scenario};
-use crate::script::{LinkId, ScriptContext};
+use crate::script::ScriptContext;
 
 impl<D> Default for UserLink<D> {
     fn default() -> UserLink<D> {

@@ -1,5 +1,5 @@
 //! Calls that are the steps of a journey: each step sends its own request, and checks its response against its own
-//! expectations.
+//! expectations. The calls of a conversation have their own bodies.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use plimsoll_model::Time;
 use plimsoll_wire::http1::{FieldStorage, ResponseHead};
 
 use super::{Http1Driver, Http1Protocol};
+use crate::http::conversation::AcceptsBodies;
 use crate::http::journey::{CapturedResponse, StepValues, SwitchableProtocol, captured_body};
 
 impl Http1Driver {
@@ -22,6 +23,16 @@ impl Http1Driver {
             // The remembered head was checked against other values, so it must be checked again.
             self.last_head.clear();
         }
+    }
+}
+
+impl AcceptsBodies for Http1Driver {
+    fn unix_ns(&self, now: Time) -> u64 {
+        self.shared.request.unix_zero.unix_ns_at(now)
+    }
+
+    fn set_next_body(&mut self, body: Vec<u8>) {
+        self.given.body = Some(body);
     }
 }
 

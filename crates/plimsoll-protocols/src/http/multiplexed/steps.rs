@@ -1,11 +1,12 @@
 //! Calls that are the steps of a journey: each step sends its own request, and checks its response against its own
-//! expectations.
+//! expectations. The calls of a conversation have their own bodies.
 
 use std::sync::Arc;
 
 use plimsoll_model::Time;
 
 use super::{Http2Driver, Http2Protocol, HttpCalls};
+use crate::http::conversation::AcceptsBodies;
 use crate::http::field_list::FieldList;
 use crate::http::journey::{CapturedResponse, StepValues, SwitchableProtocol, captured_body};
 use crate::http2::NO_SLOT;
@@ -21,6 +22,16 @@ impl HttpCalls {
         if let Some(checks) = varying.render_checks(&self.shared.checks, at, &self.step.taken) {
             self.checks = Arc::new(checks);
         }
+    }
+}
+
+impl AcceptsBodies for Http2Driver {
+    fn unix_ns(&self, now: Time) -> u64 {
+        self.calls.shared.request.unix_zero.unix_ns_at(now)
+    }
+
+    fn set_next_body(&mut self, body: Vec<u8>) {
+        (self.calls.scratch, self.calls.has_next_body) = (body, true);
     }
 }
 

@@ -242,7 +242,7 @@ fn resolve_paths(problems: &mut Problems, step: &mut SocketStepCall) {
         return;
     };
     let until = match &mut step.until {
-        AwaitedMessages::Count(_) => None,
+        AwaitedMessages::Count(_) | AwaitedMessages::Tokens(_) => None,
         AwaitedMessages::Until(message) => Some(message),
     };
     for (name, message) in [
