@@ -292,7 +292,7 @@ fn token_step_ends_with_done() {
         [Event::Message(id), Event::Usage { call: id, usage }]
     );
     assert_eq!(outcomes(&events), [Outcome::Ok]);
-    assert_eq!(driver.last_message(), Some(&done[..]));
+    assert_eq!(driver.last_message(), Ok(&done[..]));
 }
 
 #[test]
