@@ -153,7 +153,7 @@ impl Environment {
             self.reject(place, line.name, line.problem.to_owned());
         }
         for (name, value) in read.values {
-            match forbidden::find_reason(&name) {
+            match forbidden::find_reason(&name, &value) {
                 Some(why) => {
                     let problem = format!(
                         "{why}, so a file can't set it: give the flag, or set the environment variable"

@@ -4,8 +4,8 @@ use plimsoll_model::{Outcome, Time};
 
 use super::{User, UserLink};
 use crate::driver::{AfterConnection, Driver};
-use crate::script::scenario::{ConnectionNeed, Scenario};
 use crate::script::ScriptContext;
+use crate::script::scenario::{ConnectionNeed, Scenario};
 
 impl<D> Default for UserLink<D> {
     fn default() -> UserLink<D> {

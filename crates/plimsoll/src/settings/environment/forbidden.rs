@@ -1,6 +1,8 @@
 //! Variables that env files can't set. The file in the current directory may come from someone other than the user who
 //! runs the command, so it is data: it runs nothing, writes nowhere, and lifts no limit.
 
+use std::path::{Component, Path};
+
 const RUNS_COMMAND: &str = "it runs a command";
 const LOADS_CODE: &str = "it loads code";
 const WRITES_FILE: &str = "it writes a file";
@@ -10,7 +12,7 @@ const LIMITS_CLIENTS: &str = "it limits what clients of `plimsoll mcp` may do";
 
 /// The variables of flags that run code, say which files are written and where, or limit what others may do, each with a
 /// reason to show.
-const FORBIDDEN_VARIABLES: [(&str, &str); 33] = [
+const FORBIDDEN_VARIABLES: [(&str, &str); 32] = [
     ("PLIMSOLL_APPLY", RUNS_COMMAND),
     ("PLIMSOLL_BUILD", RUNS_COMMAND),
     ("PLIMSOLL_HEADER_FROM_COMMAND", RUNS_COMMAND),
@@ -33,7 +35,6 @@ const FORBIDDEN_VARIABLES: [(&str, &str); 33] = [
     ("PLIMSOLL_DIR", NAMES_FOLDER),
     ("PLIMSOLL_OUT", NAMES_FOLDER),
     ("PLIMSOLL_OUTPUT_DIR", NAMES_FOLDER),
-    ("OUTPUT_DIR", NAMES_FOLDER),
     ("PLIMSOLL_RENDEZVOUS", NAMES_FOLDER),
     ("PLIMSOLL_RUNS", NAMES_FOLDER),
     ("PLIMSOLL_KEY_LOG", WRITES_SECRETS),
@@ -46,12 +47,24 @@ const FORBIDDEN_VARIABLES: [(&str, &str); 33] = [
     ("PLIMSOLL_MAX_RATE", LIMITS_CLIENTS),
 ];
 
-/// Returns why an env file can't set `variable`; `None` if it can.
-pub(super) fn find_reason(variable: &str) -> Option<&'static str> {
+/// The variable of older load scripts for the folder of their results.
+const RESULTS_FOLDER: &str = "OUTPUT_DIR";
+
+/// Returns why an env file can't set `variable` to `value`; `None` if it can.
+pub(super) fn find_reason(variable: &str, value: &str) -> Option<&'static str> {
+    if variable == RESULTS_FOLDER && !is_below_current_folder(value) {
+        return Some("it names a folder outside of the current one");
+    }
     FORBIDDEN_VARIABLES
         .iter()
         .find(|(name, _)| *name == variable)
         .map(|(_, why)| *why)
+}
+
+/// Returns whether a path, without following links, leads to something in the current directory.
+fn is_below_current_folder(path: &str) -> bool {
+    let mut parts = Path::new(path).components();
+    parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 #[cfg(test)]
@@ -103,12 +116,14 @@ mod tests {
         assert!(dangerous.iter().any(|variable| variable == "PLIMSOLL_OUT"));
         for variable in &dangerous {
             assert!(
-                find_reason(variable).is_some(),
+                find_reason(variable, "x").is_some(),
                 "an env file can set {variable}, which runs a command or writes a file"
             );
         }
-        // An alias writes where its flag does.
-        assert!(find_reason("OUTPUT_DIR").is_some());
-        assert_eq!(find_reason("PLIMSOLL_RATE"), None);
+        for outside in ["/tmp", "../results", "results/../../x"] {
+            assert!(find_reason(RESULTS_FOLDER, outside).is_some(), "{outside}");
+        }
+        assert_eq!(find_reason(RESULTS_FOLDER, "./load/results"), None);
+        assert_eq!(find_reason("PLIMSOLL_RATE", "5/s"), None);
     }
 }

@@ -50,7 +50,7 @@ fn precedence_is_process_then_alias_then_file() {
 fn env_file_cannot_run_code_or_choose_folders() {
     let mut environment = Environment::default();
     let text = "PLIMSOLL_HEADER_FROM_COMMAND=\"a: touch x\"\nPLIMSOLL_CODEC=x.so\nPLIMSOLL_RATE=5/s\n\
-                SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\nPLIMSOLL_OUT=x\nOUTPUT_DIR=x\n";
+                SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\nPLIMSOLL_OUT=x\nOUTPUT_DIR=/x\n";
     environment.add_env_file(".env", text);
     for (variable, command) in [
         ("PLIMSOLL_HEADER_FROM_COMMAND", "http"),
