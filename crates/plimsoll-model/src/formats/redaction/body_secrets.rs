@@ -210,10 +210,7 @@ fn find_json_value(text: &str, start: usize, escapes: usize, name: &str) -> Opti
     let rest = &text[start..];
     let quote = format!("{}\"", "\\".repeat(escapes));
     let Some(inside) = rest.strip_prefix(&*quote) else {
-        let length = rest
-            .bytes()
-            .take_while(|b| b.is_ascii_digit() || b"+-.eE".contains(b))
-            .count();
+        let length = number_length(rest);
         return (length > 0 && is_secret_number_name(name)).then_some(start..start + length);
     };
     let start = start + quote.len();
@@ -228,6 +225,24 @@ fn find_json_value(text: &str, start: usize, escapes: usize, name: &str) -> Opti
         }
     }
     Some(start..start + line.trim_end_matches(['…', '\r']).len())
+}
+
+/// Returns the length of the number at the beginning of a text; 0 if a word is there, such as that of a message about a
+/// field.
+fn number_length(text: &str) -> usize {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return 0;
+    }
+    let length = text
+        .bytes()
+        .take_while(|b| b.is_ascii_digit() || b"+-.eE".contains(b))
+        .count();
+    if text[length..].starts_with(char::is_alphanumeric) {
+        0
+    } else {
+        length
+    }
 }
 
 /// Finds the secret fields of forms that are quoted in a text, or begin a line of it.
@@ -313,6 +328,8 @@ mod tests {
             r#"{"token":"t-{{uuid}}","key":"k","max_tokens":5,"token":17,"password":""}"#,
             r#"{"error":{"code":"context_length_exceeded","state":"http_404_500"}}"#,
             r#"{"password":null,"session":{"id":"x"},"secret":true}"#,
+            r#"unknown field "password": expected a table"#,
+            r#"{"pin": 3rd}"#,
             "user=ada&password={{row.password}}",
             "a sentence: password = hush",
             "https://a/?x=1",
