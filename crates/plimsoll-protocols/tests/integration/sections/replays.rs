@@ -350,6 +350,11 @@ fn archives_of_several_hosts_are_replayed_by_target() {
     );
     let plan = of_target.resolve("filter = [\"host=b\"]", "");
     assert_eq!(paths(&plan, 1), ["/y"]);
+    // Plans of earlier versions have the checksum of the requests to all hosts, and still replay these.
+    let all = of_target.resolve("filter = [\"host!=c\"]", "");
+    let checksum = all.load.recording.as_ref().expect("a recording").checksum();
+    let plan = of_target.resolve(&format!("checksum = \"{checksum}\""), "");
+    assert_eq!(paths(&plan, 2), ["/x", "/y"]);
     let plan = of_others.resolve("", "");
     assert_eq!(paths(&plan, 2), ["/x", "/y"]);
     let told = notes(&plan);
