@@ -61,7 +61,9 @@ fn write_bars(out: &mut String, what: &str, rows: Vec<(String, u64)>, options: &
 
 /// Returns a bar of at most `columns` columns for `calls` of `most`. A small count is never shown as zero.
 pub(super) fn bar(calls: u64, most: u64, columns: u64) -> String {
-    "█".repeat((calls * columns).div_ceil(most.max(1)) as usize)
+    // The counts of a run add up to 2^60 at most, and a product with columns may be beyond 2^64.
+    let length = (u128::from(calls) * u128::from(columns)).div_ceil(u128::from(most.max(1)));
+    "█".repeat(length as usize)
 }
 
 #[cfg(test)]
@@ -76,5 +78,6 @@ mod tests {
         assert_eq!(columns(1, 1_000_000), 1);
         assert_eq!(columns(0, 1_000_000), 0);
         assert_eq!(columns(0, 0), 0);
+        assert_eq!(columns(1 << 60, 1 << 60), 40);
     }
 }
