@@ -25,6 +25,12 @@ const MAX_STORED_READINGS: usize = 3600;
 /// Maximum value of a metric, so that sums are finite.
 const MAX_VALUE: f64 = 1e18;
 
+/// Maximum figure of a record. Sums of several engines, and rates over short times, are larger than a single value.
+const MAX_FIGURE: f64 = 1e30;
+
+/// Maximum distance of a reading from the load's start, in seconds.
+const MAX_OFFSET_S: f64 = 1e9;
+
 /// Minimum time between two readings from which a rate is computed. The last reading of a run may follow the one before
 /// at once, and a few tokens between the two would be a high rate.
 const MIN_RATE_WINDOW_S: f64 = 0.5;
@@ -165,13 +171,14 @@ impl ServerMetricsRecord {
     /// Reads the record in a run directory; `None` if the server's metrics were not read.
     ///
     /// # Errors
-    /// When the file is not a regular file, is too large, or does not contain a record.
+    /// When the file is not a regular file, is too large, or does not contain a record, or when a number in it is
+    /// impossible.
     pub fn read(dir: &Path) -> Result<Option<ServerMetricsRecord>, RunError> {
         let path = dir.join(FILE_NAME);
         if path.symlink_metadata().is_err() {
             return Ok(None);
         }
-        let mut record: ServerMetricsRecord = document::read(&path)?;
+        let mut record: ServerMetricsRecord = document::read_checked(&path, check_numbers)?;
         record.url = printable(&record.url);
         record.problem = record.problem.as_deref().map(printable);
         record.samples.truncate(MAX_STORED_READINGS);
@@ -182,6 +189,47 @@ impl ServerMetricsRecord {
     pub fn summary(&self, metric: ServerMetric) -> Option<MetricSummary> {
         self.metrics.get(metric.name()).copied()
     }
+}
+
+/// Checks the numbers of a record, which may come from an untrusted source.
+///
+/// # Errors
+/// Returns which number is the first that no server can have published.
+fn check_numbers(record: &ServerMetricsRecord) -> Result<(), String> {
+    let is_possible = |value: f64| (0.0..=MAX_FIGURE).contains(&value);
+    for (name, summary) in &record.metrics {
+        let figures = [
+            ("mean", summary.mean),
+            ("peak", summary.peak),
+            ("total", summary.total),
+        ];
+        for (figure, value) in figures {
+            if let Some(value) = value.filter(|value| !is_possible(*value)) {
+                let name = printable(name);
+                return Err(format!(
+                    "`{figure}` of `{name}` is {value:e}: a number from 0 to {MAX_FIGURE:e} is expected"
+                ));
+            }
+        }
+    }
+    let mut last_s = -MAX_OFFSET_S;
+    for (nth, sample) in (1_u64..).zip(&record.samples) {
+        let offset_s = sample.offset_s;
+        if !(last_s..=MAX_OFFSET_S).contains(&offset_s) {
+            return Err(format!(
+                "sample {nth}: `offset_s` is {offset_s:e}: a number from {last_s:e} to {MAX_OFFSET_S:e} is expected"
+            ));
+        }
+        last_s = offset_s;
+        let mut values = sample.values.iter();
+        if let Some((name, value)) = values.find(|(_, value)| !is_possible(**value)) {
+            let name = printable(name);
+            return Err(format!(
+                "sample {nth}: `{name}` is {value:e}: a number from 0 to {MAX_FIGURE:e} is expected"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the beginning of a text without characters that could control a terminal.

@@ -202,3 +202,48 @@ fn record_survives_writing_without_control_characters() {
     assert_eq!(read.url, "http://h/\u{fffd}[2J");
     assert_eq!(read.problem.as_deref(), Some("a\u{fffd}b"));
 }
+
+#[test]
+fn impossible_numbers_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut collector = MetricsCollector::new("u", 0.0);
+    collector.add(0.0, values(1.0, 2.0));
+    collector.add(1.0, values(1.0, 3.0));
+    let record = collector.finish();
+    type Change = fn(&mut ServerMetricsRecord);
+    let changes: [(Change, &str); 5] = [
+        (
+            |record| record.metrics.get_mut("requests_running").unwrap().peak = Some(1e300),
+            "`peak` of `requests_running` is 1e300",
+        ),
+        (
+            |record| record.metrics.get_mut("generated_tokens").unwrap().total = Some(-1.0),
+            "`total` of `generated_tokens` is -1e0",
+        ),
+        (
+            |record| record.samples[1].offset_s = 1e300,
+            "sample 2: `offset_s` is 1e300",
+        ),
+        (
+            |record| record.samples[1].offset_s = -1.0,
+            "sample 2: `offset_s` is -1e0: a number from 0e0",
+        ),
+        (
+            |record| {
+                let values = &mut record.samples[0].values;
+                values.insert("a\u{1b}b".to_owned(), 1e300);
+            },
+            "sample 1: `a\u{fffd}b` is 1e300",
+        ),
+    ];
+    for (change, expected) in changes {
+        let mut changed = record.clone();
+        change(&mut changed);
+        changed.write(dir.path()).unwrap();
+        let problem = ServerMetricsRecord::read(dir.path()).unwrap_err();
+        let problem = problem.to_string();
+        assert!(problem.contains(expected), "{expected}: {problem}");
+    }
+    record.write(dir.path()).unwrap();
+    assert_eq!(ServerMetricsRecord::read(dir.path()).unwrap(), Some(record));
+}
