@@ -203,14 +203,18 @@ impl Spec {
     /// Replaces the secrets in the queries of the target, the path, the paths of steps and the targets of rungs, those in
     /// bodies, and all those of lanes.
     fn replace_text_secrets(&mut self) {
-        let mut queries = QuerySecrets::default();
+        let queries = RefCell::new(QuerySecrets::default());
         if let Some(target) = &mut self.target {
-            *target = queries.replace_secrets(target);
+            *target = queries.borrow_mut().replace_secrets(target);
         }
         let bodies = RefCell::new(BodySecrets::default());
         let hidden = |_: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             let mut section = section.clone();
+            // A call numbers its own variables. Those of rungs and lanes differ from them where the values do.
+            let mut queries = queries.borrow_mut();
+            steps::replace_query_secrets(&mut section.clone(), &mut queries);
             if let Some(Value::String(path)) = section.get_mut("path") {
+                queries.replace_secrets(path);
                 *path = redaction::replace_secrets_with_variables(path);
             }
             steps::replace_query_secrets(&mut section, &mut QuerySecrets::default());
@@ -218,14 +222,14 @@ impl Spec {
             Ok(section)
         };
         let Ok(()) = self.call.try_change_sections(hidden);
-        let rungs = self.ladder.iter_mut().flat_map(|ladder| &mut ladder.rungs);
-        for target in rungs.flatten().filter_map(|rung| rung.target.as_mut()) {
-            *target = redaction::replace_secrets_with_variables(target);
-        }
         let mut shared = SharedSecrets {
-            queries,
+            queries: queries.into_inner(),
             bodies: bodies.into_inner(),
         };
+        let rungs = self.ladder.iter_mut().flat_map(|ladder| &mut ladder.rungs);
+        for target in rungs.flatten().filter_map(|rung| rung.target.as_mut()) {
+            *target = shared.queries.replace_secrets(target);
+        }
         for (name, lane) in &mut self.lanes {
             replace_lane_secrets(name, lane, &mut shared, hide_field);
         }

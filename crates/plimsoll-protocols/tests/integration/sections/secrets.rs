@@ -1,5 +1,6 @@
 //! Secrets in bodies and subprotocols, which saved plans replace with variables.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -86,5 +87,29 @@ fn saved_plan_has_variables_for_secrets_of_bodies() {
             problems[0].to_string().ends_with("is not set"),
             "{problems:?}"
         );
+    }
+}
+
+#[test]
+fn variables_of_rungs_and_lanes_differ_where_values_do() {
+    register_protocols();
+    let plan = "target = \"http://a:1/\"\n[call.http]\npath = \"/?token=hush-1\"\n[load]\nrate = \"1/s\"\ncalls = 2\n";
+    for variants in [
+        "[ladder]\nrungs = [{ target = \"http://b:1/?token=hush-2\" }, { target = \"http://b:1/?token=hush-3\" }]\n",
+        "[lanes.a]\ncall.http.path = \"/?token=hush-2\"\n[lanes.b]\ncall.http.path = \"/?token=hush-3\"\n",
+    ] {
+        let typed = spec::read(&format!("{plan}{variants}")).expect("readable");
+        let saved = typed.without_secrets().to_toml().expect("writable");
+        assert!(!saved.contains("hush"), "{saved}");
+        let variables = saved.split("token=").skip(1);
+        let variables: BTreeSet<&str> = variables
+            .filter_map(|rest| rest.split(['"', '\'']).next())
+            .collect();
+        let expected = [
+            "$PLIMSOLL_QUERY_TOKEN",
+            "$PLIMSOLL_QUERY_TOKEN_2",
+            "$PLIMSOLL_QUERY_TOKEN_3",
+        ];
+        assert_eq!(variables, BTreeSet::from(expected), "{saved}");
     }
 }
