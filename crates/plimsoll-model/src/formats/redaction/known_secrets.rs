@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use super::secret_names::{SECRET_SCHEMES, subprotocol_token};
+use super::secret_names::{SECRET_SCHEMES, is_opaque, is_secret_parameter_name, subprotocol_token};
 use crate::formats::base64_text::decode_base64;
 
 /// Minimum length of a secret that is masked, in bytes. A shorter one would hide ordinary words.
@@ -20,7 +20,8 @@ const MAX_KNOWN_SECRETS: usize = 1000;
 static KNOWN_SECRETS: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
 /// Remembers a secret value and its parts: the credentials behind the name of an authentication scheme, the password
-/// within those of `Basic`, the token in the name of a subprotocol, and the values of cookies.
+/// within those of `Basic`, the token in the name of a subprotocol, and those values of cookies that are secret by their
+/// names or their form.
 pub fn remember_secret(value: &str) {
     let mut parts = Vec::new();
     collect_parts(value, &mut parts);
@@ -72,9 +73,11 @@ fn collect_parts(value: &str, parts: &mut Vec<String>) {
     }
     // The values of a `cookie` field, and the signature of an `authorization` field with parameters.
     let pairs = value.split([';', ',']);
-    for (_, part) in pairs.filter_map(|pair| pair.split_once('=')) {
+    for (name, part) in pairs.filter_map(|pair| pair.split_once('=')) {
         let part = part.trim().trim_matches('"');
-        if !part.contains("{{") {
+        // Other parts are words, such as those of `lang=english`, which texts of all kinds contain.
+        let is_secret = is_secret_parameter_name(name.trim()) || is_opaque(part);
+        if is_secret && !part.contains("{{") {
             parts.push(part.to_owned());
         }
     }
@@ -145,6 +148,7 @@ mod tests {
         remember_secret("Bearer Qx7-known-bearer");
         remember_secret("Basic bWU6UXg3LXBhc3N3b3Jk");
         remember_secret("theme=Qx7-dark-theme; sid=\"Qx7-session\"");
+        remember_secret("lang=qx-english; session=qx-secret");
         remember_secret("Qx7%2Dpercent%2Dencoded");
         remember_secret("Qx7{{{{braces");
         remember_secret("Qx7-row-{{row.token}}");
@@ -155,6 +159,7 @@ mod tests {
             ("no Qx7-password", "Qx7-password"),
             ("Qx7-session", "Qx7-session"),
             ("Qx7-dark-theme or so", "Qx7-dark-theme"),
+            ("no qx-secret", "qx-secret"),
             ("Qx7-percent-encoded", "Qx7-percent-encoded"),
             ("Qx7{{braces", "Qx7{{braces"),
             ("it begins: Qx7-known-be", "Qx7-known-be"),
@@ -167,6 +172,7 @@ mod tests {
             "it begins: Qx7-k",
             "Qx7-known, and more",
             "Qx7-row-1 and Qx7-a",
+            "no qx-english",
         ] {
             assert_eq!(mask_urls(text), text);
         }

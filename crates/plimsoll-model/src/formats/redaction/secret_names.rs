@@ -246,7 +246,7 @@ fn is_secret_parameter_word(word: &str) -> bool {
 }
 
 /// Returns whether a value looks like one that a server has drawn at random, or stands for one.
-fn is_opaque(value: &str) -> bool {
+pub(super) fn is_opaque(value: &str) -> bool {
     let has_digit = value.bytes().any(|b| b.is_ascii_digit());
     is_variable(value)
         || value.len() >= MIN_OPAQUE_BYTES
