@@ -21,7 +21,7 @@ static KNOWN_SECRETS: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
 /// Remembers a secret value and its parts: the credentials behind the name of an authentication scheme, the password
 /// within those of `Basic`, the token in the name of a subprotocol, and those values of cookies that are secret by their
-/// names or their form.
+/// names or their form. A value is remembered with and without the escapes of JSON, and without those of a query.
 pub fn remember_secret(value: &str) {
     let mut parts = Vec::new();
     collect_parts(value, &mut parts);
@@ -49,6 +49,7 @@ fn collect_parts(value: &str, parts: &mut Vec<String>) {
     if !value.replace("{{{{", "").contains("{{") {
         let literal = value.replace("{{{{", "{{");
         parts.push(decode_percent_encoding(&literal));
+        parts.extend(other_json_forms(&literal));
         parts.push(literal);
     }
     if let Some(token) = subprotocol_token(value) {
@@ -88,6 +89,16 @@ fn decode_text(credentials: &str) -> Option<String> {
     let standard = credentials.trim().replace('-', "+").replace('_', "/");
     let bytes = decode_base64(standard)?;
     String::from_utf8(bytes).ok()
+}
+
+/// Returns a value of JSON without its escapes, and a text as JSON writes it, where either differs from `value`. A body
+/// has the one, a message's field the other, and a server may repeat both.
+fn other_json_forms(value: &str) -> Vec<String> {
+    let unescaped = serde_json::from_str::<String>(&format!("\"{value}\"")).ok();
+    let escaped = serde_json::Value::from(value).to_string();
+    let escaped = escaped.get(1..escaped.len() - 1).map(str::to_owned);
+    let forms = unescaped.into_iter().chain(escaped);
+    forms.filter(|form| form != value).collect()
 }
 
 /// Decodes a value of a query, which a server may repeat as it was meant.
@@ -148,6 +159,8 @@ mod tests {
         remember_secret("Bearer Qx7-known-bearer");
         remember_secret("Basic bWU6UXg3LXBhc3N3b3Jk");
         remember_secret("theme=Qx7-dark-theme; sid=\"Qx7-session\"");
+        remember_secret(r#"Qx8-\"body\""#);
+        remember_secret("Qx9-\"field");
         remember_secret("lang=qx-english; session=qx-secret");
         remember_secret("Qx7%2Dpercent%2Dencoded");
         remember_secret("Qx7{{{{braces");
@@ -160,6 +173,8 @@ mod tests {
             ("Qx7-session", "Qx7-session"),
             ("Qx7-dark-theme or so", "Qx7-dark-theme"),
             ("no qx-secret", "qx-secret"),
+            (r#"no Qx8-"body""#, r#"Qx8-"body""#),
+            (r#"{"n":"Qx9-\"field"}"#, r#"Qx9-\"field"#),
             ("Qx7-percent-encoded", "Qx7-percent-encoded"),
             ("Qx7{{braces", "Qx7{{braces"),
             ("it begins: Qx7-known-be", "Qx7-known-be"),
