@@ -14,10 +14,11 @@ use super::call_table::NO_CONNECTION;
 use super::connection::{ConnectionRole, PendingCall};
 use crate::driver::{CallId, CompletedCall, Protocol, RefusedCall};
 use crate::event_loop::due_calls::CallSource;
+use crate::event_loop::timers::TimerQueue;
 use crate::transport::network::Network;
 
 /// A call that is waiting for a connection on which it can be sent again.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PendingRetry {
     call: CallId,
     /// The slot whose connection carried the first attempt.
@@ -32,18 +33,15 @@ pub(super) struct PendingRetry {
 pub(super) struct RetryQueue {
     /// Calls that can be sent as soon as a connection has capacity, oldest first.
     ready: VecDeque<PendingRetry>,
-    /// Refused calls, with the times from which they can be sent again; in no order.
-    delayed: Vec<(Time, PendingRetry)>,
-    /// The earliest time in `delayed`.
-    next_release: Time,
+    /// Refused calls, with the times from which they can be sent again.
+    delayed: TimerQueue<PendingRetry>,
 }
 
 impl RetryQueue {
     pub(super) fn new() -> RetryQueue {
         RetryQueue {
             ready: VecDeque::new(),
-            delayed: Vec::new(),
-            next_release: Time::NEVER,
+            delayed: TimerQueue::new(),
         }
     }
 
@@ -53,57 +51,34 @@ impl RetryQueue {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.delayed.is_empty()
+        self.ready.is_empty() && self.next_time() == Time::NEVER
     }
 
     /// Returns the earliest time from which a refused call can be sent again; [`Time::NEVER`] if none is waiting.
     #[inline]
     pub(super) fn next_time(&self) -> Time {
-        self.next_release
-    }
-
-    fn push_delayed(&mut self, at: Time, retry: PendingRetry) {
-        self.delayed.push((at, retry));
-        self.next_release = self.next_release.min(at);
+        self.delayed.next_time()
     }
 
     /// Makes the refused calls ready that have waited long enough.
     #[inline]
     pub(super) fn release_due(&mut self, now: Time) {
-        if self.next_release <= now {
-            self.release(now);
+        while let Some((_, retry)) = self.delayed.pop_due(now) {
+            self.ready.push_back(retry);
         }
-    }
-
-    #[cold]
-    fn release(&mut self, now: Time) {
-        self.delayed.sort_by_key(|(at, _)| *at);
-        let due = self.delayed.partition_point(|(at, _)| *at <= now);
-        let due = self.delayed.drain(..due);
-        self.ready.extend(due.map(|(_, retry)| retry));
-        self.update_next_release();
-    }
-
-    fn update_next_release(&mut self) {
-        let times = self.delayed.iter().map(|(at, _)| *at);
-        self.next_release = times.min().unwrap_or(Time::NEVER);
     }
 
     fn remove(&mut self, id: CallId) -> Option<PendingRetry> {
-        if let Some(place) = self.ready.iter().position(|retry| retry.call == id) {
-            return self.ready.remove(place);
+        match self.ready.iter().position(|retry| retry.call == id) {
+            Some(place) => self.ready.remove(place),
+            None => self.delayed.remove(|retry| retry.call == id),
         }
-        let mut delayed = self.delayed.iter();
-        let place = delayed.position(|(_, retry)| retry.call == id)?;
-        let (_, retry) = self.delayed.swap_remove(place);
-        self.update_next_release();
-        Some(retry)
     }
 
     fn take_all(&mut self) -> Vec<PendingRetry> {
-        self.next_release = Time::NEVER;
-        let delayed = self.delayed.drain(..).map(|(_, retry)| retry);
-        self.ready.drain(..).chain(delayed).collect()
+        let mut all = self.delayed.take_all();
+        all.extend(self.ready.drain(..));
+        all
     }
 }
 
@@ -191,31 +166,37 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             outcome: done.outcome,
             was_refused: true,
         };
-        self.client.retries.push_delayed(now + wait, retry);
+        self.client.retries.delayed.push(now + wait, retry);
     }
 
     /// Sends waiting retries as far as connections have capacity.
     #[cold]
     pub(super) fn start_retries(&mut self, now: Time) {
         let mut waiting = std::mem::take(&mut self.client.retries.ready);
-        waiting.retain(|retry| !self.try_retry(*retry, now));
+        let mut is_full = false;
+        waiting.retain(|retry| !self.try_retry(*retry, &mut is_full, now));
         // No call has become ready in the meantime: starting a call reports no events.
         self.client.retries.ready = waiting;
     }
 
-    /// Starts a retry; returns `false` if it must wait for a connection.
-    fn try_retry(&mut self, retry: PendingRetry, now: Time) -> bool {
+    /// Starts a retry; returns `false` if it must wait for a connection. `is_full`: whether no connection has room, which
+    /// is found out once for all calls that any connection may carry.
+    fn try_retry(&mut self, retry: PendingRetry, is_full: &mut bool, now: Time) -> bool {
+        let is_open_loop = !matches!(self.call_source, CallSource::Closed(_));
+        if *is_full && retry.was_refused && is_open_loop {
+            return false;
+        }
         let slot = &self.client.slots[retry.slot as usize];
         let is_down = slot.connection.is_none() && slot.last_failure.is_some();
         // In a closed loop, the call belongs to a client of this slot, so no other slot's connection may carry it.
-        let is_lost = is_down && matches!(self.call_source, CallSource::Closed(_));
+        let is_lost = is_down && !is_open_loop;
         if is_lost || self.client.slots_down == self.client.slots.len() {
             self.abandon_retry(retry, retry.outcome, now);
             return true;
         }
-        let is_open_loop = !matches!(self.call_source, CallSource::Closed(_));
         let may_use_any = is_down || retry.was_refused && is_open_loop;
         let Some(index) = self.find_retry_connection(retry.slot, may_use_any) else {
+            *is_full |= may_use_any;
             return false;
         };
         self.client.calls.assign_to_connection(retry.call, index);

@@ -182,7 +182,7 @@ impl Driver for IdsDriver {
             };
             match self.in_flight.remove(at) {
                 (_, false) => events.push(Event::Late),
-                (_, true) if is_refused => events.push(Event::Refused(RefusedCall {
+                (_, true) if is_refused => events.push(Event::Refused(Box::new(RefusedCall {
                     done: CompletedCall {
                         call,
                         outcome: Outcome::Unavailable,
@@ -191,7 +191,7 @@ impl Driver for IdsDriver {
                         bytes_received: 4,
                     },
                     retry_after: Some(REFUSAL_TIME),
-                })),
+                }))),
                 (_, true) => events.push(Event::Done(CompletedCall {
                     call,
                     outcome: Outcome::Ok,

@@ -86,10 +86,10 @@ pub(super) fn end_event(
 ) -> Event {
     match refusal.filter(|_| retries.max_retries > 0 && REFUSALS.contains(&done.outcome)) {
         None => Event::Done(done),
-        Some(refusal) => Event::Refused(RefusedCall {
+        Some(refusal) => Event::Refused(Box::new(RefusedCall {
             done,
             retry_after: refusal.wait(unix_ns()),
-        }),
+        })),
     }
 }
 
