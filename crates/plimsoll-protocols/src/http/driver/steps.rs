@@ -43,7 +43,10 @@ impl SwitchableProtocol for Http1Protocol {
             // The remembered head was checked for another step, so it must be checked again.
             driver.last_head.clear();
         }
-        driver.checks = Arc::clone(&self.0.checks);
+        // Checks that do not vary stay with the driver, since counting references to shared ones is dear.
+        if !Arc::ptr_eq(&self.0.checks, &driver.checks) {
+            driver.checks = Arc::clone(&self.0.checks);
+        }
         driver.given.step = Some(values);
     }
 

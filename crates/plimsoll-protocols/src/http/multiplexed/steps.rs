@@ -37,8 +37,13 @@ impl AcceptsBodies for Http2Driver {
 
 impl SwitchableProtocol for Http2Protocol {
     fn select_request(&self, driver: &mut Http2Driver, values: StepValues) {
-        driver.calls.shared = Arc::clone(&self.0);
-        driver.calls.checks = Arc::clone(&self.0.checks);
+        if !Arc::ptr_eq(&self.0, &driver.calls.shared) {
+            driver.calls.shared = Arc::clone(&self.0);
+        }
+        // Checks that do not vary stay with the driver, since counting references to shared ones is dear.
+        if !Arc::ptr_eq(&self.0.checks, &driver.calls.checks) {
+            driver.calls.checks = Arc::clone(&self.0.checks);
+        }
         driver.calls.step = values;
     }
 
