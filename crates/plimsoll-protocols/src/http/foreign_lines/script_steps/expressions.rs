@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::journey::PauseSpec;
 
+/// The longest pause that is read. Scripts make sums of them, which must not overflow.
+const MAX_PAUSE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Texts that a script gives names to.
 pub(super) type Constants = BTreeMap<String, String>;
 
@@ -114,7 +117,12 @@ pub(super) fn read_pause(text: &str, constants: &Constants) -> Option<PauseSpec>
 }
 
 fn read_seconds(text: &str) -> Option<Duration> {
-    Duration::try_from_secs_f64(text.trim().parse().ok()?).ok()
+    to_pause(text.trim().parse().ok()?)
+}
+
+fn to_pause(seconds: f64) -> Option<Duration> {
+    let pause = Duration::try_from_secs_f64(seconds).ok();
+    pause.filter(|pause| *pause <= MAX_PAUSE)
 }
 
 /// Reads a sum of a number and of `Math.random()` times a number.
@@ -133,8 +141,7 @@ fn read_random(text: &str) -> Option<PauseSpec> {
         };
         width += factor.parse::<f64>().ok()?;
     }
-    let bound = |seconds| Duration::try_from_secs_f64(seconds).ok();
-    let (low, high) = (bound(low)?, bound(low + width)?);
+    let (low, high) = (to_pause(low)?, to_pause(low + width)?);
     (low <= high).then_some(PauseSpec::Uniform(low, high))
 }
 
@@ -177,6 +184,9 @@ mod tests {
             ("(1 + Math.random()) * 2", None),
             ("between(5, 1)", None),
             ("-1", None),
+            ("1e19", None),
+            ("between(1, 1e19)", None),
+            ("1e19 * Math.random()", None),
             ("delay", None),
             ("", None),
         ] {
