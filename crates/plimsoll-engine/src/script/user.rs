@@ -532,7 +532,8 @@ where
     }
 
     fn is_waiting(&self) -> bool {
-        self.call.as_ref().is_some_and(|call| call.is_waiting)
+        let call = self.call.as_ref();
+        call.is_some_and(CurrentCall::is_waiting_for_connection)
     }
 
     fn is_pausing(&self, now: Time) -> bool {

@@ -58,6 +58,8 @@ struct SoleWorkerControl {
     ended_ns: u64,
     /// At the end of each interval: calls that are due and have not ended, and the number reported.
     under_way: Vec<(u64, u64)>,
+    /// The time that users waited for a connection, added up, µs.
+    users_waited_us: u64,
 }
 
 impl WorkerControl for SoleWorkerControl {
@@ -82,6 +84,7 @@ impl WorkerControl for SoleWorkerControl {
         let under_way = so_far.due - so_far.ended_calls() - so_far.not_started;
         let reported = interval.in_flight + interval.backlog;
         self.under_way.push((under_way, reported));
+        self.users_waited_us += interval.users.map_or(0, |users| users.waiting_us);
         if self.stop_after.is_some_and(|after| interval.index >= after) {
             self.level = StopUrgency::Graceful;
         }
@@ -195,6 +198,7 @@ fn new_control(stop_after: Option<u32>) -> SoleWorkerControl {
         level: StopUrgency::Run,
         ended_ns: 0,
         under_way: Vec::new(),
+        users_waited_us: 0,
     }
 }
 

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_engine::script::user::UserScripts;
+use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_model::Count;
+use plimsoll_model::plan::Target;
 
+use super::users::SingleCall;
 use super::*;
 
 /// Answers `limit` calls per connection, then rejects those in flight and all further ones.
@@ -165,27 +169,37 @@ impl SimulatedServer for BusyServer {
     }
 }
 
+/// Returns a server that refuses calls until `busy_ms` after the load's start.
+fn busy_for(busy_ms: u64) -> BusyServer {
+    BusyServer {
+        busy_until: Time((5_000 + busy_ms) * MS),
+        received: 0,
+        refused: 0,
+        then: echo(5),
+    }
+}
+
+/// Returns a protocol whose refused calls are sent again.
+fn with_retries(max_retries: u32) -> Ids {
+    Ids {
+        refusal_retries: RefusalRetries {
+            max_retries,
+            max_wait: Duration::from_secs(60),
+        },
+        ..Ids::default()
+    }
+}
+
 /// Simulates two seconds against a server that refuses calls until `busy_ms` after the load's start.
 fn simulate_busy(
     arrivals: ArrivalModel,
     busy_ms: u64,
     max_retries: u32,
 ) -> (StageRecord, BusyServer) {
-    let mut server = BusyServer {
-        busy_until: Time((5_000 + busy_ms) * MS),
-        received: 0,
-        refused: 0,
-        then: echo(5),
-    };
-    let protocol = Ids {
-        refusal_retries: RefusalRetries {
-            max_retries,
-            max_wait: Duration::from_secs(60),
-        },
-        ..Ids::default()
-    };
+    let mut server = busy_for(busy_ms);
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
-    let worker = worker(load(arrivals, 200.0, 3), network, 1, protocol);
+    let load = load(arrivals, 200.0, 3);
+    let worker = worker(load, network, 1, with_retries(max_retries));
     let (record, _) = run_worker(worker, None);
     assert_all_counted(&record);
     (record, server)
@@ -218,6 +232,30 @@ fn refused_calls_fail_after_last_retry() {
         assert_eq!(retried, 2 * record.due, "{arrivals:?}: {record:?}");
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
     }
+}
+
+/// They have a connection, and wait for the server.
+#[test]
+fn refused_users_do_not_wait_for_connections() {
+    let mut server = busy_for(150);
+    let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
+    let target = Target::new_tcp("ids://127.0.0.1:1", "127.0.0.1", 1);
+    let users = UserScripts::new(SingleCall(with_retries(3)), &target, None, &load);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), 1);
+    let mut worker = ScriptWorker::new(share, network, Arc::new(users));
+    let mut control = new_control(None);
+    control.start = Some(Time(5_000 * MS));
+    worker.run(Time(5_000 * MS), &mut control).unwrap();
+    drop(worker);
+    let record = control.total.stage_mut(0).clone();
+    assert_eq!((record.due, record.ok_calls()), (20, 20), "{record:?}");
+    assert!(server.refused > 0);
+    let retried = record.measures.counter(Count::RefusalsRetried);
+    assert_eq!(retried, server.refused);
+    let refused_us = retried * REFUSAL_TIME.as_micros() as u64;
+    let waited_us = control.users_waited_us;
+    assert!(waited_us < refused_us, "{waited_us} {refused_us}");
 }
 
 /// A wait that ends after the call's deadline would only make the failure later.

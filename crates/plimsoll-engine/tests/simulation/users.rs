@@ -8,7 +8,7 @@ use plimsoll_model::plan::Target;
 use super::*;
 
 /// A user who makes one call.
-struct SingleCall(Ids);
+pub(crate) struct SingleCall(pub(crate) Ids);
 
 impl Scenario for SingleCall {
     type Protocol = Ids;

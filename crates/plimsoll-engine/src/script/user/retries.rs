@@ -15,6 +15,11 @@ impl CurrentCall {
         self.resend_at == Time::NEVER || self.resend_at <= now
     }
 
+    /// Returns whether the call would be sent if it had a connection.
+    pub(super) fn is_waiting_for_connection(&self) -> bool {
+        self.is_waiting && self.resend_at == Time::NEVER
+    }
+
     /// Returns the time of the call's next timer.
     pub(super) fn next_time(&self) -> Time {
         self.deadline.min(self.resend_at)
