@@ -56,12 +56,8 @@ pub(super) struct BodyInspector {
     /// The decoded body, if values are taken from it. Limited to [`MAX_CAPTURED_BYTES`] and one byte, which shows that
     /// it is too large.
     captured: Vec<u8>,
-    /// The media type of the body.
-    media_type: &'static str,
-    /// See [`BodyMetadata::may_be_page`].
-    may_be_page: bool,
-    /// See [`BodyMetadata::refusal`].
-    refusal: Option<Refusal>,
+    /// What the head says about the body.
+    metadata: BodyMetadata,
 }
 
 impl BodyInspector {
@@ -81,14 +77,12 @@ impl BodyInspector {
         self.document_bytes = 0;
         self.excerpt_is_complete = false;
         self.captured.clear();
-        self.media_type = reading.media_type;
-        self.may_be_page = reading.may_be_page;
-        self.refusal = reading.refusal;
+        self.metadata = reading;
     }
 
     /// Returns how the server refuses the call for now; `None`: it does not.
     pub(super) fn refusal(&self) -> Option<Refusal> {
-        self.refusal
+        self.metadata.refusal
     }
 
     /// Reads a part of the body, for a `call` that has not failed so far.
@@ -139,7 +133,7 @@ impl BodyInspector {
             self.captured
                 .extend_from_slice(&data[..room.min(data.len())]);
         }
-        if self.may_be_page {
+        if self.metadata.may_be_page {
             add_to_excerpt(&mut self.excerpt, data);
         }
         if let Some(stream) = &checks.stream {
@@ -206,7 +200,10 @@ impl BodyInspector {
     /// Describes the media type of a body and its beginning, for a message.
     fn describe_beginning(&self) -> String {
         let text = to_printable(self.excerpt.trim_ascii());
-        format!("content-type {}, it begins: {text}", self.media_type)
+        format!(
+            "content-type {}, it begins: {text}",
+            self.metadata.media_type
+        )
     }
 
     /// Reads a part of the body of a response that failed because of its head.
@@ -292,7 +289,10 @@ impl BodyInspector {
             let text = std::mem::take(&mut self.text);
             events.push(Event::AnswerText { call, text });
         }
-        if let Some(missing) = checks.missing_page.as_ref().filter(|_| self.may_be_page)
+        if let Some(missing) = checks
+            .missing_page
+            .as_ref()
+            .filter(|_| self.metadata.may_be_page)
             && let Some(reason) = missing.error_page_reason(&self.excerpt)
         {
             self.settled.get_or_insert((FILE_MISSING, Some(reason)));
@@ -322,14 +322,14 @@ impl BodyInspector {
         if let Some(why) = tokens.and_then(|answers| answers.api.error_message(body)) {
             let text = format!(
                 "the answer is an error in place of an event stream, content-type {}: {}",
-                self.media_type,
+                self.metadata.media_type,
                 to_printable(&why)
             );
             self.settled
                 .get_or_insert((Outcome::EventError, Some(text)));
             return;
         }
-        if self.media_type == EVENT_STREAM_TYPE {
+        if self.metadata.media_type == EVENT_STREAM_TYPE {
             return;
         }
         let is_error = begins_with_error(body)

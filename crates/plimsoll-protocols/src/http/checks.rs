@@ -73,6 +73,12 @@ impl BodyMetadata {
     };
 }
 
+impl Default for BodyMetadata {
+    fn default() -> BodyMetadata {
+        BodyMetadata::UNINSPECTED_BODY
+    }
+}
+
 /// The checks of all responses, built once and shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct ResponseChecks {

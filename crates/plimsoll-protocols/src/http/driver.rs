@@ -8,6 +8,7 @@
 //!
 //! This file is long because one state machine reads a response, and all of its states decide where the response ends.
 
+mod remembered_head;
 mod steps;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use plimsoll_wire::http1::{
     BodyFraming, BodyReader, FieldStorage, Http1Error, ResponseHead, ResponseHeadReader,
 };
 
+use self::remembered_head::RememberedHead;
 use super::body_inspection::BodyInspector;
 use super::checks::{BodyMetadata, ResponseChecks};
 use super::endless_streams::mark_ended_with_load;
@@ -100,8 +102,7 @@ impl Protocol for Http1Protocol {
                 .with_max_trailer_bytes(self.0.checks.max_head as usize),
             content: BodyInspector::default(),
             heads: ResponseHeadReader::with_max_bytes(self.0.checks.max_head as usize),
-            last_head: Vec::new(),
-            last_meaning: DecodedHead::EMPTY_RESPONSE,
+            last_head: RememberedHead::default(),
             scratch: Vec::new(),
             given: NextRequestParts::default(),
             drain_deadline: None,
@@ -186,9 +187,7 @@ pub struct Http1Driver {
     body: BodyReader,
     content: BodyInspector,
     heads: ResponseHeadReader,
-    /// The bytes of the last head, unless it was too long. `last_meaning` is its decoded form.
-    last_head: Vec<u8>,
-    last_meaning: DecodedHead,
+    last_head: RememberedHead,
     scratch: Vec<u8>,
     /// The parts of the next request that the user's scenario has set.
     given: NextRequestParts,
@@ -203,22 +202,16 @@ impl Http1Driver {
     /// Reads a head or a part of it. Returns the number of bytes that belong to the head.
     #[inline]
     fn receive_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
-        let known = self.last_head.len();
-        if !self.heads.has_begun()
-            && known > 0
-            && bytes.len() >= known
-            && bytes[..known] == self.last_head
-        {
-            let head = self.last_meaning;
-            self.begin_body(head)?;
-            return Ok(known);
+        if !self.heads.has_begun() && self.last_head.begins(bytes) {
+            self.begin_body(self.last_head.decoded)?;
+            return Ok(self.last_head.bytes.len());
         }
         self.parse_head(bytes)
     }
 
     #[inline(never)]
     fn parse_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
-        let (checks, memo) = (&self.checks, &mut self.last_head);
+        let (checks, memo) = (&self.checks, &mut self.last_head.bytes);
         let (taken, head) = self.heads.consume(bytes, |head, bytes| {
             memo.clear();
             if bytes.len() <= MAX_REMEMBERED_HEAD_BYTES || checks.captures_head {
@@ -245,7 +238,7 @@ impl Http1Driver {
             }
         })?;
         if let Some(head) = head {
-            self.last_meaning = head;
+            self.last_head.decoded = head;
             self.begin_body(head)?;
         }
         Ok(taken)
@@ -331,7 +324,7 @@ impl Http1Driver {
         let checks = &self.checks;
         let mut space = FieldStorage::new();
         match ResponseHead::parse_with_max_bytes(
-            &self.last_head,
+            &self.last_head.bytes,
             checks.max_head as usize,
             &mut space,
         ) {

@@ -21,7 +21,7 @@ impl Http1Driver {
         if let Some(checks) = varying.render_checks(&self.shared.checks, at, &values.taken) {
             self.checks = Arc::new(checks);
             // The remembered head was checked against other values, so it must be checked again.
-            self.last_head.clear();
+            self.last_head.bytes.clear();
         }
     }
 }
@@ -41,7 +41,7 @@ impl SwitchableProtocol for Http1Protocol {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
             // The remembered head was checked for another step, so it must be checked again.
-            driver.last_head.clear();
+            driver.last_head.bytes.clear();
         }
         // Checks that do not vary stay with the driver, since counting references to shared ones is dear.
         if !Arc::ptr_eq(&self.0.checks, &driver.checks) {
@@ -54,7 +54,8 @@ impl SwitchableProtocol for Http1Protocol {
         let mut space = FieldStorage::new();
         let max_head = driver.checks.max_head as usize;
         let fields =
-            match ResponseHead::parse_with_max_bytes(&driver.last_head, max_head, &mut space) {
+            match ResponseHead::parse_with_max_bytes(&driver.last_head.bytes, max_head, &mut space)
+            {
                 Ok(Some(head)) => head.fields.iter().map(|(n, v)| (n.as_bytes(), v)).collect(),
                 _ => Vec::new(),
             };
@@ -70,7 +71,7 @@ impl SwitchableProtocol for Http1Protocol {
 
     fn release_buffers(driver: &mut Http1Driver) {
         driver.content.release_buffers();
-        (driver.scratch, driver.last_head) = (Vec::new(), Vec::new());
+        (driver.scratch, driver.last_head.bytes) = (Vec::new(), Vec::new());
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
             assert_eq!(kept.as_deref(), Ok(body.as_bytes()));
             assert!(driver.content.heap_bytes() >= body.len());
             Http1Protocol::release_buffers(&mut driver);
-            let capacities = (driver.scratch.capacity(), driver.last_head.capacity());
+            let capacities = (driver.scratch.capacity(), driver.last_head.bytes.capacity());
             assert_eq!((driver.content.heap_bytes(), capacities), (0, (0, 0)));
         }
     }
