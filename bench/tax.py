@@ -55,6 +55,9 @@ CALLS = {
 }
 # Those that are measured unless others are named.
 DEFAULT_PROTOCOLS = ["http", "http2", "grpc"]
+# Proxies that come in pairs, and those that carry one protocol's calls alone, as no obstacle of a single one says.
+PAIRED = {"envoy-tunnel"}
+ONLY_FOR = {"litellm": "llm"}
 # An answer of tokens occupies its connection over HTTP/1.1 for as long as it streams.
 CONNECTIONS = {"llm": 40}
 METRICS = {
@@ -98,6 +101,13 @@ def obstacle(proxy, wire, listen, upstream):
     command = [bench.plimsoll(), "proxies", "--config", proxy, "--carry", wire, "--tls", listen, "--upstream-tls", upstream]
     done = subprocess.run(command, capture_output=True, text=True)
     return None if done.returncode == 0 else last_line(done.stderr)
+
+
+def stands_alone(proxy, protocol):
+    """Returns whether one instance of a proxy can be a rung with plaintext on both sides."""
+    if proxy in PAIRED or ONLY_FOR.get(proxy, protocol) != protocol:
+        return False
+    return obstacle(proxy, CALLS[protocol][2], "off", "off") is None
 
 
 def rung(name, **settings):
@@ -323,7 +333,7 @@ def closure(study, protocol, prices, count):
 
 def same(study, protocol, proxies, count):
     """Compares proxies with themselves; returns whether differences were claimed seldom enough."""
-    proxies = [proxy for proxy in proxies if obstacle(proxy, CALLS[protocol][2], "off", "off") is None]
+    proxies = [proxy for proxy in proxies if stands_alone(proxy, protocol)]
     claimed = compared = 0
     print(f"\n### {protocol}: each proxy beside itself\n\n| proxy | p50 | claimed |\n|---|---|---|")
     for nth in range(count if proxies else 0):

@@ -17,7 +17,8 @@ const LADDER_STAND_IN: &str = r#"#!/usr/bin/env python3
 import json, pathlib, sys
 command, words = sys.argv[1], sys.argv[2:]
 if command == "proxies":
-    print(json.dumps({"proxies": [{"name": "nginx", "program": "/usr/sbin/nginx"}]}))
+    names = ["nginx", "envoy-tunnel"]
+    print(json.dumps({"proxies": [{"name": name, "program": f"/usr/bin/{name}"} for name in names]}))
 elif command == "ladder":
     folder = pathlib.Path(words[words.index("--out") + 1])
     with open("measured", "a") as file:
@@ -205,6 +206,8 @@ fn tax_reports_failures_and_resumes() {
     let (code, said, measured) = run(&["--same", "2"], "nothing");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("claimed in 2 of 2"), "{said}");
+    // One end of a tunnel alone is no rung.
+    assert!(!said.contains("envoy-tunnel"), "{said}");
     // What was measured is not replaced.
     for (flags, part) in [
         (&["--rate", "9"][..], "a ladder of another plan"),
