@@ -86,7 +86,7 @@ pub(super) static LATENCY_TOOL: LineTool = LineTool {
             batch,
             batch.saturating_mul(line.number("num-iters", 30)),
         )?;
-        Err("it times batches inside the engine, without a server: the line above has as many calls in flight at one, whose times count the HTTP request and what the server waits for".to_owned())
+        Err("it times batches inside the engine, or at a server that it starts for them: the line above has as many calls in flight at one, whose times count the HTTP request and what the server waits for".to_owned())
     },
 };
 

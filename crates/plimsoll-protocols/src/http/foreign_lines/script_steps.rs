@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use self::expressions::{Constants, add_pauses, read_pause, read_request, split_arguments};
+use self::expressions::{
+    Constants, add_pauses, find_constants, read_pause, read_request, remove_comments,
+    split_arguments,
+};
 use self::plan_tables::{load_tables, toml_text};
 use crate::interface::foreign::command_lines::LineBuilder;
 use crate::journey::PauseSpec;
@@ -61,16 +64,26 @@ pub(super) fn read_k6_script(script: &str) -> ScriptUser {
         &script,
         r#"\b(?:const|let|var)\s+(\w+)\s*=\s*["'`]([^"'`$]*)["'`]"#,
     );
-    let begin = script.find("export default").unwrap_or(0);
+    let body = find_default_function(&script);
     let mut user = ScriptUser {
         weights: vec![1],
         ..ScriptUser::default()
     };
-    for pause in user.read_calls(&script[begin..], K6_CALLS, &constants) {
+    for pause in user.read_calls(body, K6_CALLS, &constants) {
         user.add_between(pause);
     }
-    user.note_control_flow(&script[begin..], r"\b(?:if|for|while|switch)\s*\(");
+    user.note_control_flow(body, r"\b(?:if|for|while|switch)\s*\(");
     user
+}
+
+/// Returns the text from the default function of a k6 script to what is exported next, such as `teardown`; the whole
+/// script if it has no default function.
+fn find_default_function(script: &str) -> &str {
+    let Some(begin) = script.find("export default") else {
+        return script;
+    };
+    let rest = &script[begin..];
+    &rest[..rest.find("\nexport ").unwrap_or(rest.len())]
 }
 
 /// Returns what a user of a Locust file does: its tasks, and the time between them.
@@ -97,26 +110,6 @@ pub(super) fn read_locust_script(script: &str) -> ScriptUser {
     }
     user.read_wait_time(&script, &constants);
     user
-}
-
-/// Removes lines that are comments.
-fn remove_comments(script: &str, begin: &str) -> String {
-    let is_code = |line: &&str| !line.trim_start().starts_with(begin);
-    script
-        .lines()
-        .filter(is_code)
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-fn find_constants(script: &str, pattern: &str) -> Constants {
-    let Ok(pattern) = Regex::new(pattern) else {
-        return Constants::new();
-    };
-    let found = pattern.captures_iter(script);
-    found
-        .map(|found| (found[1].to_owned(), found[2].to_owned()))
-        .collect()
 }
 
 /// Returns the weights and the texts of the tasks; the whole script with the weight 1 if it has no task of its own.
@@ -382,6 +375,7 @@ export default function () {
   http.get(`${base}/item/${id}`);
   sleep(0.25);
 }
+export function teardown() { http.del(`${base}/all`); sleep(9); }
 "#;
 
     #[test]

@@ -72,8 +72,10 @@ fn finish_jmeter(line: &mut LineBuilder) -> Result<(), String> {
     let number = |name: &str| property(name)?.parse::<u64>().ok();
     let threads = number(r"ThreadGroup\.num_threads").unwrap_or(1);
     line.add("--clients", threads);
+    // A group keeps the duration that it does not use.
+    let is_timed = property(r"ThreadGroup\.scheduler").is_none_or(|on| on != "false");
     match (
-        number(r"ThreadGroup\.duration"),
+        number(r"ThreadGroup\.duration").filter(|_| is_timed),
         number(r"LoopController\.loops"),
     ) {
         (Some(seconds), _) => line.add("--duration", format_args!("{seconds}s")),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use regex::Regex;
+
 use crate::journey::PauseSpec;
 
 /// The longest pause that is read. Scripts make sums of them, which must not overflow.
@@ -10,6 +12,27 @@ const MAX_PAUSE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Texts that a script gives names to.
 pub(super) type Constants = BTreeMap<String, String>;
+
+/// Removes lines that are comments.
+pub(super) fn remove_comments(script: &str, begin: &str) -> String {
+    let is_code = |line: &&str| !line.trim_start().starts_with(begin);
+    script
+        .lines()
+        .filter(is_code)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Returns the constants that `pattern` finds; its groups are a name and a text.
+pub(super) fn find_constants(script: &str, pattern: &str) -> Constants {
+    let Ok(pattern) = Regex::new(pattern) else {
+        return Constants::new();
+    };
+    let found = pattern.captures_iter(script);
+    found
+        .map(|found| (found[1].to_owned(), found[2].to_owned()))
+        .collect()
+}
 
 /// Returns the method and the URL of a request; `None` if the script computes one of them.
 pub(super) fn read_request(
