@@ -229,7 +229,7 @@ impl LineReplacement<'_> {
         let (from, to) = match (has("--cold"), is_open) {
             (true, true) => ("--connections", "--max-in-flight"),
             (true, false) if !has("--clients") => ("--connections", "--clients"),
-            (false, true) if !has("--connections") && !has(at_once) => ("--clients", at_once),
+            (false, true) if !has(at_once) => ("--clients", at_once),
             _ => return,
         };
         for (word, long) in self.ours.iter_mut().zip(&longs) {
