@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use plimsoll_model::formats::units::{ByteSize, Period};
+use plimsoll_model::formats::units::{ByteSize, Period, parse_seconds};
 use plimsoll_model::rows::template::append_filler_words;
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_flags_to_optional,
@@ -189,7 +189,7 @@ struct AnswerFlags {
     retry_refused: Option<u32>,
 
     /// The longest wait before a request is sent again [default: 60s].
-    #[arg(long, value_name = "TIME", requires = "retry_refused")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, requires = "retry_refused")]
     retry_wait: Option<Period>,
 }
 

@@ -136,7 +136,7 @@ pub struct HttpSpec {
     pub retry_refused: Option<u32>,
 
     /// The longest wait before a request is sent again [default: 60s].
-    #[arg(long, value_name = "TIME", requires = "retry_refused")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, requires = "retry_refused")]
     pub retry_wait: Option<Period>,
 
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for decompressed answers, and
