@@ -151,6 +151,10 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         &["--no-of-clients", "--qps", "--rps"],
     ),
     (
+        "crates/plimsoll/src/command_line/quoting.rs",
+        &["--body", "--data-raw"],
+    ),
+    (
         "crates/plimsoll-protocols/src/http/foreign_lines",
         &[
             "--api-key",
