@@ -71,8 +71,7 @@ pub struct ForeignFormat {
     pub export: fn(&Run, &Path) -> Result<ExportSummary, ForeignFormatError>,
     /// Returns true if a file with this path and this beginning is in the format.
     pub recognises: fn(&Path, &str) -> bool,
-    /// Converts a file to a run. Arguments: the file, the new run directory, the tool's version, and the time
-    /// of the import.
+    /// Converts a file to a run. Arguments: the file, the new run directory, the tool's version, the time of the import.
     pub import: fn(&Path, &Path, &str, Timestamp) -> Result<Run, ForeignFormatError>,
 }
 
@@ -154,8 +153,7 @@ pub trait ProtocolModule: CallSection {
     /// Prepares a load of this protocol.
     ///
     /// # Errors
-    /// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't
-    /// be reached.
+    /// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't be reached.
     fn load<'a>(
         asked: PrepareRequest<'a>,
         call: &Self::Call,
@@ -184,9 +182,8 @@ pub trait ProtocolModule: CallSection {
         None
     }
 
-    /// Returns the advice to print when no connection could be established. `{plain}` and `{secured}`
-    /// stand for the target's URL schemes, and `{KEY}` for the flag of a key. `None`: the general advice
-    /// applies.
+    /// Returns the advice to print when no connection could be established. `{plain}` and `{secured}` stand for the target's
+    /// URL schemes, and `{KEY}` for the flag of a key. `None`: the general advice applies.
     fn connect_advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
         None
     }

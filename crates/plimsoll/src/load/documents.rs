@@ -1,7 +1,7 @@
 //! Writes the results of a run directory as documents (JSON, JUnit, Markdown, HTML): when a command ends, or later with
 //! the command `report`.
-//!
-//! This file is long because every kind of document is checked before a load and written after it.
+
+mod latest;
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::comparisons::ladder::LadderRecord;
-use plimsoll_model::formats::input;
 use plimsoll_model::formats::output;
 use plimsoll_model::runs::lanes::LanesRecord;
 use plimsoll_model::runs::run::{self, Run, RunError};
@@ -26,6 +25,7 @@ use crate::failure::Failure;
 use crate::screen::console;
 use crate::settings::environment::Environment;
 use crate::telemetry::spans::{self, SPANS_FLAG, SpanFlags};
+pub(crate) use latest::{resolve_latest, write_latest_file};
 
 /// Environment variable with the path of the job summary (Markdown) in GitHub Actions.
 const JOB_SUMMARY_VARIABLE: &str = "GITHUB_STEP_SUMMARY";
@@ -107,49 +107,6 @@ impl OutputDirs {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
-}
-
-/// File in `runs/` with the name of the newest directory. It is not a symbolic link, because some tools that copy,
-/// archive or upload files do not preserve links.
-const LATEST_FILE: &str = "LATEST";
-
-/// Maximum size of `LATEST`, bytes: longer than any file name.
-const MAX_LATEST_BYTES: u64 = 4 << 10;
-
-/// Writes the name of `dir` into `runs/LATEST` if `dir` is in `runs/`. A failure to write is ignored: `LATEST` then
-/// still names an earlier run.
-pub(crate) fn write_latest_file(dir: &Path) {
-    let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
-        return;
-    };
-    if folder.file_name().is_some_and(|name| name == "runs") {
-        let mut line = name.to_owned();
-        line.push("\n");
-        let latest = folder.join(LATEST_FILE);
-        if let Err(e) = output::write(&latest, line.as_encoded_bytes()) {
-            console::print_notice(format_args!(
-                "can't write {}: {e}: this run is {}",
-                latest.display(),
-                dir.display()
-            ));
-        }
-    }
-}
-
-/// Returns the directory that an argument names: the newest for `LATEST` and `runs/LATEST`, a JSON report's directory.
-pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
-    if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
-        return super::json_reports::run_dir_of_report(typed).unwrap_or_else(|| typed.to_owned());
-    }
-    let short = (typed == Path::new(LATEST_FILE)).then(|| Path::new("runs").join(LATEST_FILE));
-    let files = std::iter::once(typed.to_owned()).chain(short);
-    let mut names = files.filter_map(|file| {
-        let name = input::untrusted_file_to_string(&file, MAX_LATEST_BYTES).ok()?;
-        // Use only the last component of the name, so that the result is always in the same folder.
-        let name = Path::new(name.trim()).file_name()?;
-        Some(file.with_file_name(name))
-    });
-    names.next().unwrap_or_else(|| typed.to_owned())
 }
 
 impl DocumentFlags {
