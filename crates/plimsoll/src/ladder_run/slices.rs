@@ -102,8 +102,7 @@ impl LadderRun<'_> {
                 }
                 if all.part.is_some() {
                     // Record profile and server metrics only of the rung's own load, not of extra measurements.
-                    plan.profile = None;
-                    plan.server_metrics = None;
+                    (plan.profile, plan.server_metrics) = (None, None);
                 }
                 let before = self.testbed.prepare_slice(rung, &mut plan, company)?;
                 let plan = &plan;
