@@ -30,6 +30,10 @@ pub struct GrpcRequest<'a> {
 /// The `user-agent` of calls whose plan has none.
 const OWN_USER_AGENT: &str = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
 
+/// Maximum size of a message before compression, in bytes: the largest length that its prefix can express, less the prefix
+/// itself and 1 MiB, which is more than gzip's overhead on incompressible data.
+const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
+
 /// A prepared call.
 #[derive(Debug)]
 pub(super) struct PreparedGrpcCall {
@@ -119,9 +123,6 @@ impl PreparedGrpcCall {
 
         let varying = call.varying.clone();
         let most = largest_message(call);
-        // Maximum size of a message before compression, in bytes: the largest length that its prefix can express, less
-        // the prefix itself and 1 MiB, which is more than gzip's overhead on incompressible data.
-        const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
         if most > MAX_MESSAGE_BYTES {
             return Err(too_large_error(most));
         }
