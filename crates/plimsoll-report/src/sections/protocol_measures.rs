@@ -1,5 +1,7 @@
 //! Describes the measures of streams and sessions, in words that all reports share.
 
+mod repetitions;
+
 use std::fmt::Write;
 
 use plimsoll_model::Outcome;
@@ -12,6 +14,7 @@ use plimsoll_model::statistics::distribution::percentiles;
 use crate::quantity::{bytes, count, or_dash, plural, rate, time};
 use crate::sections::headline::wide_intervals;
 use crate::sections::table::TextTable;
+use repetitions::{describe_reconnected, describe_reopened, repeated_calls};
 
 /// A note on how to read the times of a run with streams.
 pub(crate) const STREAMS_NOTE: &str =
@@ -39,7 +42,6 @@ const SCRIPT_USERS: CallerCounts = CallerCounts {
     stopped: Some(Count::UsersStopped),
     calls: "calls",
 };
-const RECONNECTED_CALLERS: Count = Count::keyed("sessions_reconnected");
 
 impl CallerCounts {
     /// Returns the name of these callers.
@@ -88,9 +90,6 @@ const AT_ONCE_LABEL: &str = "at once";
 
 /// The label of calls that were retried.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
-
-/// The label of calls that the server refused for now.
-const REFUSED_LABEL: &str = "refused";
 
 /// The label of streams that ended because the load ended.
 pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
@@ -189,23 +188,7 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
         besides.push(CountFact::new(EARLY_DATA_LABEL, text));
     }
     besides.extend(describe_limit(run, of));
-    let retried = of(Count::CallsRetried);
-    if retried > 0 {
-        let text = format!(
-            "{} that the server had not processed",
-            plural(retried, "call")
-        );
-        besides.push(CountFact::new_problem(RETRIED_LABEL, text));
-    }
-    let refused = of(Count::CallsRefused);
-    if refused > 0 {
-        let text = format!(
-            "{} (429, or 503 with Retry-After), sent again {}",
-            plural(refused, "call"),
-            plural(of(Count::RefusalsRetried), "time"),
-        );
-        besides.push(CountFact::new_problem(REFUSED_LABEL, text));
-    }
+    besides.extend(repeated_calls(of));
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {
         let text = if ended == 1 {
@@ -273,16 +256,7 @@ pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     facts.extend(users_at_once(run));
     facts.push(describe_tokens(run, of));
     facts.extend(describe_goodput(run, of(Count::QueriesGood)));
-    if of(RECONNECTED_CALLERS) > 0 {
-        let text = format!(
-            "{} in {} sessions, {} failed, {} not resumed",
-            count(of(Count::Reconnects)),
-            count(of(RECONNECTED_CALLERS)),
-            plural(of(Count::ReconnectsFailed), "attempt"),
-            count(of(Count::HistoryGone)),
-        );
-        facts.push(CountFact::new("reconnects", text));
-    }
+    facts.extend(describe_reconnected(of));
     facts
 }
 
@@ -299,13 +273,6 @@ fn users_at_once(run: &Run) -> Option<CountFact> {
         let _ = write!(text, "; waiting for a connection: {waiting}");
     }
     Some(CountFact::new(AT_ONCE_LABEL, text))
-}
-
-/// Describes how often users have opened lost sockets again.
-fn describe_reopened(of: impl Fn(Count) -> u64) -> Option<CountFact> {
-    let (reopened, failed) = (of(Count::Reconnects), of(Count::ReconnectsFailed));
-    let text = || format!("{}, {} failed", count(reopened), plural(failed, "attempt"));
-    (reopened + failed > 0).then(|| CountFact::new("reconnects", text()))
 }
 
 /// Describes the tokens of answers, from the service's own count or, without one, from the number of pieces of streamed

@@ -1,21 +1,21 @@
 //! Resolves the section of a step over a WebSocket to a call.
 
+mod values;
+
 use std::path::PathBuf;
 
 use plimsoll_model::formats::units::ByteSize;
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::rows::template::{self, FieldSource, Template, TemplatePart};
+use plimsoll_model::rows::template::{self, Template};
 use plimsoll_model::spec::{
     CallIndependentValue, CallSection, MetadataSpec, Problem, Problems, ResolveContext, Spec,
     UrlSchemes, call_path,
 };
 
-use super::call::{AwaitedMessages, FrameContent, ReopeningRule, SocketStepCall, is_token_byte};
+use super::call::{AwaitedMessages, FrameContent, ReopeningRule, SocketStepCall};
 use super::message_match::{MessageMatch, decode_bytes};
 use super::protocol::SocketStepProtocol;
-use super::section::{
-    FrameBytesSpec, FramesSpec, MessageMatchSpec, SentFrameSpec, SocketStepSpec, TokensSpec,
-};
+use super::section::{FrameBytesSpec, FramesSpec, MessageMatchSpec, SentFrameSpec, SocketStepSpec};
 use crate::http::call::HttpCall;
 use crate::http::journey::request_templates;
 use crate::http::payload::{TemplateContext, parse_payload};
@@ -29,6 +29,7 @@ use crate::journey::{
     StepScope, StepSection, describe_messages,
 };
 use crate::shared::backoff::Backoff;
+use values::{check_subprotocol, resolve_token_number};
 
 const SECTION: &str = "websocket";
 const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
@@ -471,53 +472,5 @@ impl SocketStepSpec {
                     .map(AwaitedMessages::Until)
             }
         }
-    }
-}
-
-/// Resolves the number of tokens to await; `None` if only their `done` has it.
-///
-/// # Errors
-/// Returns a message if it is not a number above 0.
-fn resolve_token_number(
-    typed: &TokensSpec,
-    texts: &mut TemplateContext<'_>,
-) -> Result<Option<Template>, String> {
-    let text = match typed {
-        TokensSpec::Any(true) => return Ok(None),
-        TokensSpec::Any(false) => return Err("false: leave it out".to_owned()),
-        TokensSpec::Number(number) => number.to_string(),
-        TokensSpec::Text(text) => text.clone(),
-    };
-    texts.uses_rows |= template::uses_rows(&text);
-    let number = Template::parse(&text, texts.slots, texts.scope)?;
-    match number.constant_text().map(str::parse::<u64>) {
-        None | Some(Ok(1..)) => Ok(Some(number)),
-        Some(Ok(0)) => {
-            Err("0: a query without tokens is a failure: write 1 or more, or true".to_owned())
-        }
-        Some(Err(_)) => Err(format!(
-            "`{text}` is not a number of tokens: write one, a field such as \"{{{{tokens}}}}\", or true"
-        )),
-    }
-}
-
-/// Checks a subprotocol's name as far as it is known before the load. The name may be secret, so the message does not
-/// show it.
-fn check_subprotocol(name: Template) -> Result<Template, String> {
-    let is_token = |text: &str| text.bytes().all(is_token_byte);
-    let is_good = name.parts().iter().all(|part| match part {
-        TemplatePart::Text(text) => is_token(text),
-        TemplatePart::Field(field) => match &field.source {
-            FieldSource::Row(column) => column.values().all(|value| is_token(&value)),
-            _ => true,
-        },
-    });
-    if is_good && !name.parts().is_empty() {
-        Ok(name)
-    } else {
-        Err(
-            "not the name of a subprotocol (RFC 6455, 4.1): use letters, digits and !#$%&'*+-.^_`|~"
-                .to_owned(),
-        )
     }
 }
