@@ -6,7 +6,7 @@ use super::RefusedCall;
 
 /// The worker's number for a call in flight, which a driver returns unchanged. Numbers are small and are reused after a
 /// call has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u32);
 
 /// How a call ended, as reported by the driver.
@@ -45,7 +45,7 @@ pub enum Event {
     Unprocessed(CompletedCall),
     /// A call has ended because the server refuses it for now, so it may be sent again later. Reported instead of
     /// [`Event::Done`], only if [`refusal_retries`](super::Protocol::refusal_retries) allows retries.
-    Refused(RefusedCall),
+    Refused(Box<RefusedCall>),
     /// A call that would not end on its own, such as an endless stream, has ended because the load is over.
     EndedByLoadEnd(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
