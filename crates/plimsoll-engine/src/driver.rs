@@ -14,8 +14,8 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::rows::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-pub use self::event::{CallId, CallProgress, CompletedCall, Event, TokenUsage};
-pub use self::refusals::{RefusalRetries, RefusedCall};
+pub use self::event::{CallId, CallProgress, CompletedCall, Event, RefusedCall, TokenUsage};
+pub use self::refusals::RefusalRetries;
 pub use self::tracer::{Direction, Tracer};
 
 /// Unsent bytes of a connection above which no more requests are appended. A peer that does not read then shows up as

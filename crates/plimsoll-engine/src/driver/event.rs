@@ -24,6 +24,15 @@ pub struct CompletedCall {
     pub bytes_received: u32,
 }
 
+/// A call that the server has refused for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedCall {
+    /// How the call ended; it counts if the call is not sent again.
+    pub done: CompletedCall,
+    /// How long the server asks to wait; `None`: it does not say.
+    pub retry_after: Option<Duration>,
+}
+
 /// The messages and bytes that a call in flight has sent and received so far, in the units of [`CompletedCall`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallProgress {

@@ -2,19 +2,10 @@
 
 use std::time::Duration;
 
-use super::CompletedCall;
+use super::RefusedCall;
 
 /// The wait before the first retry of a call if the server does not say how long to wait. It doubles with each retry.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-
-/// A call that the server has refused for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedCall {
-    /// How the call ended; it counts if the call is not sent again.
-    pub done: CompletedCall,
-    /// How long the server asks to wait; `None`: it does not say.
-    pub retry_after: Option<Duration>,
-}
 
 /// How often calls that the server refuses for now are sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +47,7 @@ mod tests {
     use plimsoll_model::{Outcome, Time};
 
     use super::*;
-    use crate::driver::CallId;
+    use crate::driver::{CallId, CompletedCall};
 
     fn refused(retry_after: Option<Duration>) -> RefusedCall {
         RefusedCall {

@@ -105,7 +105,7 @@ fn apply_redirect(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, 
     section.path = None;
     if !is_same {
         section.headers.retain(|name, value| {
-            let is_kept = !may_hold_credential(name, value);
+            let is_kept = !may_be_credential(name, value);
             if !is_kept {
                 dropped.push(name.clone());
             }
@@ -124,9 +124,9 @@ fn apply_redirect(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, 
     Ok(dropped)
 }
 
-/// Returns whether a header field may hold a credential: by its name, by its value, or because the plan does not contain
+/// Returns whether a header field may be a credential: by its name, by its value, or because the plan does not contain
 /// the value.
-fn may_hold_credential(name: &str, value: &MetadataSpec) -> bool {
+fn may_be_credential(name: &str, value: &MetadataSpec) -> bool {
     is_secret_field_name(name)
         || value.values().iter().any(|value| match value {
             MetadataSpec::Text(text) => is_secret_field_value(text),

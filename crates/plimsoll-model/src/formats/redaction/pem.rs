@@ -145,7 +145,7 @@ mod tests {
     fn prose_after_unclosed_pem_line_stays() {
         for prose in [
             "it has no line -----BEGIN PRIVATE KEY-----, so it is no key: see https://a/b",
-            "-----BEGIN PRIVATE KEY----- is missing in /home/ada/certificates/of/the/service/key",
+            "-----BEGIN PRIVATE KEY----- is missing in /etc/ssl/private/of/the/payment/service/key",
             "no -----BEGIN PRIVATE KEY-----: internationalizationandlocalization",
             "-----BEGIN of something without an end, internationalizationandlocalization",
         ] {

@@ -95,7 +95,7 @@ fn hide_fields(place: &str, table: &mut Table, hide_field: HideField) {
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::read;
+    use crate::spec::Spec;
 
     #[test]
     fn secrets_of_lanes_become_variables() {
@@ -106,7 +106,9 @@ mod tests {
                     [lanes.b]\ntarget = \"http://a:1/?api_key=hush-3\"\n\
                     [[lanes.b.steps]]\npath = \"/a?token=hush-4\"\nbody = 'client_secret=hush-5'\n\
                     headers = { x-key = \"hush-6\", authorization = \"Bearer {{token}}\" }\n";
-        let saved = read(text).expect("readable").without_secrets();
+        // The keys of steps are those of a protocol, so only the plan as a whole is read here.
+        let spec: Spec = toml::from_str(text).expect("readable");
+        let saved = spec.without_secrets();
         let saved = saved.to_toml().expect("writable");
         assert!(!saved.contains("hush"), "{saved}");
         for kept in [

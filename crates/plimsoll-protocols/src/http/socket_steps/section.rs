@@ -161,11 +161,11 @@ pub enum MessageMatchSpec {
     expecting = "expected a number of tokens, a text with fields such as \"{{tokens}}\", or true"
 )]
 pub enum TokensSpec {
-    /// True: as many as `done` says.
+    /// Any number of tokens (`true`): the service's `done` says how many.
     Any(bool),
-    /// This many.
+    /// A fixed number of tokens.
     Number(u64),
-    /// As many as the text says.
+    /// A number of tokens with template fields.
     Text(String),
 }
 

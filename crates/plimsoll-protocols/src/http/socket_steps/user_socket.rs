@@ -5,7 +5,7 @@
 //! stored with the time of their arrival, until a step awaits them; this is why the driver outlives its connection. A
 //! step reads stored messages in [`Driver::on_timer`](plimsoll_engine::Driver::on_timer), which can report events.
 
-mod driver;
+mod interface;
 mod opening;
 mod reading;
 mod reopening;
