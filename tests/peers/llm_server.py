@@ -26,7 +26,7 @@ def metrics():
     """Returns the metrics as vLLM's server writes them, with the Python client of Prometheus."""
     labels = 'engine="0",model_name="m"'
     return "".join(
-        f"# HELP {name} Help.\n# TYPE {name.removesuffix('_total')} {kind}\n{name}{{{labels}}} {value:.1f}\n"
+        f"# HELP {name} Help.\n# TYPE {name.removesuffix('_total')} {kind}\n{name}{{{labels}}} {float(value)}\n"
         for name, kind, value in [
             ("vllm:num_requests_running", "gauge", 1),
             ("vllm:num_requests_waiting", "gauge", 0),

@@ -1,8 +1,8 @@
 //! The events that drivers report, and the calls that these concern.
 
-use plimsoll_model::{Count, Outcome, Time, TimeMeasure};
+use std::time::Duration;
 
-use super::RefusedCall;
+use plimsoll_model::{Count, Outcome, Time, TimeMeasure};
 
 /// The worker's number for a call in flight, which a driver returns unchanged. Numbers are small and are reused after a
 /// call has ended.

@@ -67,6 +67,8 @@ struct LinkSlot {
 /// The client state of an event loop that runs scripts.
 pub struct ScriptClient<C: ScriptFactory> {
     scripts: Arc<C>,
+    /// The TLS settings of each link, with this worker's own session tickets and key log.
+    tls: Vec<Option<TlsClient>>,
     slots: GenerationalSlab<ScriptSlot<C::Script>>,
     /// Timers of the scripts, with the keys of their slots.
     timers: TimerQueue<u64>,
@@ -96,7 +98,9 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let clients = share.clients;
         let links = scripts.targets().len().min(MAX_LINKS);
         let by_client = clients > 0 && scripts.numbers_users_by_client();
+        let tls = (0..links).map(|link| scripts.tls(LinkId(link as u8)).map(TlsClient::for_worker));
         let users = ScriptClient {
+            tls: tls.collect(),
             scripts,
             slots: GenerationalSlab::default(),
             timers: TimerQueue::new(),
@@ -278,7 +282,7 @@ impl<C: ScriptFactory> LoopClient for ScriptClient<C> {
     const AWAITS_LATE_ANSWERS: bool = false;
 
     fn tls(&self, target: usize) -> Option<&TlsClient> {
-        self.scripts.tls(LinkId(target as u8))
+        self.tls.get(target)?.as_ref()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {

@@ -50,7 +50,7 @@ impl Problems {
         if let [first, second, ..] = given.as_slice() {
             self.0.push(
                 Problem::new(format!("load.{second}"), format!("can't be combined with load.{first}: use one of the two"))
-                    .help("`rate`, `steps` and `replay` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer)"),
+                    .help("`rate`, `steps` and `replay` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer); `max_in_flight` limits the calls in flight of an open loop"),
             );
             return (None, Vec::new());
         }

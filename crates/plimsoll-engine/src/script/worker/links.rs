@@ -6,6 +6,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::ScriptWorker;
 use crate::event_loop::WorkerControl;
+use crate::event_loop::client::LoopClient;
 use crate::event_loop::connection::{Connection, ConnectionState, explain_session_error};
 use crate::script::{LinkId, Script, ScriptFactory};
 use crate::tls::CLOSED_IN_HANDSHAKE_MESSAGE;
@@ -188,7 +189,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let loss = match opened {
             Ok(false) => return,
             Ok(true) => ConnectionLoss::closed_by_peer(),
-            Err(fault) => explain_session_error(self.client.scripts.tls(link), &fault),
+            Err(fault) => explain_session_error(self.client.tls(usize::from(link.0)), &fault),
         };
         if self.find_connection(token).is_some() {
             self.on_link_lost(control, index, &loss, now);

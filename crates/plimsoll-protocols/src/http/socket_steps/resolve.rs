@@ -94,6 +94,7 @@ impl StepSection for SocketStepSpec {
         "error.equals",
         "expect",
         "expect.equals",
+        "tokens",
     ];
 
     fn resolve_step_call(

@@ -255,8 +255,9 @@ fn scheduled_time_bounds(
         let due = u64::try_from(begins + i128::from(*due)).unwrap_or(u64::MAX);
         let arrival = due.saturating_add(path_ns);
         let takes = delays.next(due).saturating_sub(due);
-        let takes_after_path = delays_after_path.next(arrival).saturating_sub(arrival);
-        let [least, greatest] = [takes.min(takes_after_path), takes.max(takes_after_path)];
+        let takes_after_path = delays_after_path.next(arrival).saturating_sub(due);
+        let least = takes.min(takes_after_path);
+        let greatest = takes.max(takes_after_path.saturating_sub(path_ns));
         let [began, ended] = request.written_ns.unwrap_or([request.due_ns; 2]);
         let first = request.arrived_after_ns.unwrap_or(request.arrived_ns);
         let late = ended.saturating_sub(request.due_ns) + request.arrived_ns.saturating_sub(first);
@@ -426,10 +427,10 @@ mod tests {
             .zip(&within)
             .filter(|(exact, within)| exact != within);
         let wider: Vec<_> = wider.collect();
-        assert!((1..10).contains(&wider.len()), "{wider:?}");
+        assert!((1..40).contains(&wider.len()), "{wider:?}");
         for (exact, [low, high]) in wider {
             assert_eq!(exact[0], *low);
-            assert!(high - low > 50 * MS, "{low} to {high}");
+            assert!(high - low > 20 * MS, "{low} to {high}");
         }
     }
 }

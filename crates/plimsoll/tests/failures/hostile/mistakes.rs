@@ -50,11 +50,8 @@ fn flag_mistakes_are_explained() {
             ["--rate", "0/s", "--duration", "1s"],
             ["--rate", "rate of 0"],
         ),
-        (
-            ["--rate", "10/s", "--deadline", "1"],
-            ["--deadline", "no unit"],
-        ),
-        (["--rate", "10/s", "--drain", "1"], ["--drain", "no unit"]),
+        (["--rate", "10/s", "--tick", "1"], ["--tick", "no unit"]),
+        (["--rate", "10/s", "--spin", "1"], ["--spin", "no unit"]),
         (["--rate", "10/s", "--calls", "0"], ["--calls", "0"]),
     ] {
         let arguments = score_load("grpc://127.0.0.1:1", &flags);

@@ -374,7 +374,7 @@ fn chains_carry_calls_through_every_proxy() {
             "{far}"
         );
         assert!(config("3-1-mine/haproxy.cfg").contains("nbthread 2"));
-        let calls_model = name == "llm";
+        let calls_model = if name == "llm" { "True" } else { "False" };
         for (file, neighbours) in [
             ("2-2-mine", "0 before, 0 after"),
             ("3-1-mine", "0 before, 1 after"),

@@ -137,6 +137,7 @@ fn invalid_metrics_urls_are_rejected() {
         ("http://me:hush@127.0.0.1:1/", "has a password"),
         ("ftp://127.0.0.1/", "metrics are read over HTTP"),
     ] {
-        refusals::expect_refusal(&place, &["--server-metrics", typed], printed);
+        let flags = ["--calls", "1", "--server-metrics", typed];
+        refusals::expect_refusal(&place, &flags, printed);
     }
 }

@@ -133,7 +133,11 @@ impl Driver for SocketStepDriver {
         if was_upgrading {
             self.record_reopened(now, events);
             self.send_frames(now, out);
-            self.end_step_if_complete(out, events);
+            // A step that has just begun is continued by its timer.
+            let is_waiting = |call: &StepInFlight| call.resume_at == Time::NEVER;
+            if self.call.as_ref().is_some_and(is_waiting) {
+                self.continue_step(now, out, events);
+            }
         }
         if matches!(self.state, SocketState::Open | SocketState::Closing) && !bytes.is_empty() {
             self.read_frames(bytes, now, out, events)?;
