@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::slice::Iter;
 
+use crate::interface::foreign::cipher_names::suite_from_openssl;
 use crate::interface::protocol_module::UsageError;
 
 /// Translates a tool's command line to arguments of Plimsoll, without the program's name. `words` begin with the tool's
@@ -51,6 +52,11 @@ impl<'a> ToolArguments<'a> {
                 "ciphersuites" => {
                     for suite in self.flag_value(flag)?.split(':') {
                         self.add("--suite", suite);
+                    }
+                }
+                "cipher" => {
+                    for suite in self.flag_value(flag)?.split(':') {
+                        self.add("--suite", suite_from_openssl(suite).unwrap_or(suite));
                     }
                 }
                 "tls1_3" => self.add("--tls-version", "1.3"),

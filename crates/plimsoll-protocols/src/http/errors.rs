@@ -14,7 +14,7 @@ pub(crate) fn to_protocol_error(e: &Http1Error) -> ProtocolError {
         Http1Error::EndedInHead => Outcome::ConnectionClosed,
         Http1Error::BodyTooLong(_) => Outcome::MessageTooLarge,
         Http1Error::HeadTooLong(_) | Http1Error::TrailersTooLong(_) => Outcome::HeadTooLarge,
-        Http1Error::Head(_) | Http1Error::Switching => Outcome::ProtocolError,
+        Http1Error::Head(_) | Http1Error::Tls | Http1Error::Switching => Outcome::ProtocolError,
         _ => Outcome::BadAnswer,
     };
     let detail = match e {

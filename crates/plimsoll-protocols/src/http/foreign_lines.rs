@@ -26,6 +26,7 @@ mod vegeta;
 mod vllm;
 mod wrk;
 
+use crate::interface::foreign::cipher_names::suite_from_openssl;
 use crate::interface::foreign::command_lines::{LineBuilder, LineTool};
 
 /// The translation of curl's command lines, which can also be imported as the steps of a plan.
@@ -74,6 +75,7 @@ const NO_SCRIPT_HINT: &str =
     "there is no script language; fields such as {{seq}} and --rows vary requests";
 const NO_FILE_HINT: &str =
     "every run leaves a directory, and `plimsoll report --export` writes files from it";
+const NO_HTTP3_HINT: &str = "HTTP/3 is not spoken; the line above uses HTTP/2 or HTTP/1.1, as far as the server offers them";
 const ANY_ADDRESS_HINT: &str =
     "the system chooses among a name's addresses; --resolve NAME:PORT:ADDRESS gives it one";
 
@@ -146,6 +148,34 @@ fn reject_leading_at_sign(line: &mut LineBuilder, name: &str) {
             format!("-{name} @…"),
             "a body that begins with @ is the name of a file here: put the text into a file",
         );
+    }
+}
+
+/// Adds `--suite` for each suite in the lists of the tool's flags `names`. Suites that are not supported are left out
+/// if others remain.
+fn add_suites(line: &mut LineBuilder, names: &[&str]) {
+    let lists = names.iter().flat_map(|name| line.values(name));
+    let lists: Vec<String> = lists.collect();
+    let typed = lists.iter().flat_map(|list| list.split([':', ',']));
+    let mut unsupported = Vec::new();
+    let mut count = 0;
+    for name in typed.filter(|name| !name.is_empty()) {
+        if name.starts_with("TLS_") {
+            line.add("--suite", name);
+        } else if let Some(ours) = suite_from_openssl(name) {
+            line.add("--suite", ours);
+        } else {
+            unsupported.push(name);
+            continue;
+        }
+        count += 1;
+    }
+    for name in unsupported {
+        if count > 0 {
+            line.add_dropped(name, "the suite is not supported");
+        } else {
+            line.add_unsupported(name, "--suite names a suite of TLS 1.3 or 1.2");
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Support for users of other tools: the environment variables of older load scripts, and the flags of other tools'
 //! command lines. Each protocol lists its own ([`crate::registry::CommandEntry`]); the binary translates them.
 
+pub mod cipher_names;
 pub mod command_lines;
 
 /// An environment variable of older load scripts, and the variable of Plimsoll that it sets.

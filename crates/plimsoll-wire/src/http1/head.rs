@@ -180,6 +180,9 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
             status =
                 config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.large);
         }
+        if status == Err(httparse::Error::Version) && is_tls_record(bytes) {
+            return Err(Http1Error::Tls);
+        }
         let Some(size) = size_if_complete(status, bytes.len(), max)? else {
             return Ok(None);
         };
@@ -236,6 +239,11 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..200)
     }
+}
+
+/// Returns whether bytes begin an alert or a handshake message of TLS (RFC 8446 §5.1).
+fn is_tls_record(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16] | [0x15 | 0x16, 0x03, ..])
 }
 
 fn size_if_complete(

@@ -32,6 +32,8 @@ pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 pub enum Http1Error {
     #[error("not HTTP/1.1: {0}")]
     Head(httparse::Error),
+    #[error("the server answers with TLS, not with HTTP: write the target with https://")]
+    Tls,
     #[error("the head is longer than {0} bytes")]
     HeadTooLong(usize),
     #[error("the trailers are longer than {0} bytes")]

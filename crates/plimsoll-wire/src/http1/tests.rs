@@ -177,6 +177,7 @@ fn truncated_or_contradictory_responses_fail() {
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n".to_vec(),
             Http1Error::Switching,
         ),
+        (b"\x15\x03\x01\x00\x02\x02\x46".to_vec(), Http1Error::Tls),
         (
             b"SSH-2.0-OpenSSH\r\n".to_vec(),
             Http1Error::Head(httparse::Error::Version),

@@ -2,7 +2,10 @@
 //! load flags.
 
 use super::addresses::{override_addresses, override_with_unix_socket};
-use super::{ANY_ADDRESS_HINT, NO_FILE_HINT, add_alpn, add_basic_auth, add_proxy, add_redirects};
+use super::{
+    ANY_ADDRESS_HINT, NO_FILE_HINT, NO_HTTP3_HINT, add_alpn, add_basic_auth, add_proxy,
+    add_redirects, add_suites,
+};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
 };
@@ -12,6 +15,9 @@ use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool,
 const BASIC_ONLY_HINT: &str =
     "basic authentication and bearer tokens are header fields; others need answers of the server";
 const OLD_TLS_HINT: &str = "TLS 1.2 and 1.3 are offered";
+const NO_BODIES_HINT: &str = "answers are measured, not printed; --expect-body TEXT checks them, and --requests records their statuses";
+const NO_WRITE_OUT_HINT: &str = "the report has the times, and counts each status that is no success; --json prints all figures";
+const QUIET_HINT: &str = "the report is printed; --quiet leaves out the notices";
 const NO_RETRIES_HINT: &str = "a call that fails is counted, and not made again";
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -83,10 +89,7 @@ pub(super) static TOOL: LineTool = LineTool {
             &["0", "http1.0"],
             Missing("only HTTP/1.1 and HTTP/2 are supported"),
         ),
-        switch(
-            &["http3"],
-            Missing("only HTTP/1.1 and HTTP/2 are supported"),
-        ),
+        switch(&["http3", "http3-only"], Missing(NO_HTTP3_HINT)),
         switch(&["k", "insecure"], OurFlag("--insecure", "")),
         value(&["cacert"], Text, OurFlag("--ca", "")),
         value(&["capath"], Text, Missing("--ca takes a file")),
@@ -98,11 +101,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["1", "tlsv1", "tlsv1.0"], Dropped(OLD_TLS_HINT)),
         switch(&["tlsv1.1"], Dropped(OLD_TLS_HINT)),
         value(&["tls-max"], Text, Deferred),
-        value(
-            &["ciphers"],
-            Text,
-            Missing("--suite names a suite of TLS 1.3 or 1.2"),
-        ),
+        value(&["ciphers"], Text, Deferred),
         value(&["tls13-ciphers"], Text, Deferred),
         value(&["curves"], Text, Deferred),
         switch(
@@ -115,21 +114,24 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["tcp-nodelay"], Ignored),
         switch(&["4", "ipv4"], Dropped(ANY_ADDRESS_HINT)),
         switch(&["6", "ipv6"], Dropped(ANY_ADDRESS_HINT)),
-        value(&["o", "output"], Text, Ignored),
-        switch(&["O", "remote-name"], Ignored),
-        value(&["w", "write-out"], Text, Ignored),
+        value(&["o", "output"], Text, Deferred),
+        switch(&["O", "remote-name"], Dropped(NO_BODIES_HINT)),
+        value(&["w", "write-out"], Text, Dropped(NO_WRITE_OUT_HINT)),
+        value(&["trace"], Text, Dropped(NO_FILE_HINT)),
+        value(&["trace-ascii"], Text, Dropped(NO_FILE_HINT)),
+        value(&["stderr"], Text, Dropped(NO_FILE_HINT)),
         value(
             &["c", "cookie-jar"],
             Text,
             Dropped("cookies of answers are not kept"),
         ),
         value(&["D", "dump-header"], Text, Dropped(NO_FILE_HINT)),
-        switch(&["s", "silent"], Ignored),
-        switch(&["S", "show-error"], Ignored),
+        switch(&["s", "silent"], Dropped(QUIET_HINT)),
+        switch(&["S", "show-error"], Dropped(QUIET_HINT)),
         switch(&["f", "fail"], Ignored),
         switch(&["fail-with-body"], Ignored),
-        switch(&["v", "verbose"], Ignored),
-        switch(&["i", "include"], Ignored),
+        switch(&["v", "verbose"], Dropped(NO_BODIES_HINT)),
+        switch(&["i", "include"], Dropped(NO_BODIES_HINT)),
         switch(&["N", "no-buffer"], Ignored),
         switch(&["#", "progress-bar"], Ignored),
         switch(&["no-progress-meter"], Ignored),
@@ -169,11 +171,15 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         // A certificate file may also contain the key.
         line.add("--key", cert);
     }
-    for (name, flag) in [("tls13-ciphers", "--suite"), ("curves", "--group")] {
-        for value in line.values(name).iter().flat_map(|list| list.split(':')) {
-            line.add(flag, value);
-        }
+    add_suites(line, &["ciphers", "tls13-ciphers"]);
+    for value in line
+        .values("curves")
+        .iter()
+        .flat_map(|list| list.split(':'))
+    {
+        line.add("--group", value);
     }
+    drop_output_flags(line);
     let is_load = ["clients", "calls", "rate", "duration"]
         .iter()
         .any(|name| line.is_set(name));
@@ -192,6 +198,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     override_addresses(line, "connect-to");
     override_with_unix_socket(line, "unix-socket");
     Ok(())
+}
+
+/// Names the output files that are not written. A file that only discards the answer is no loss.
+fn drop_output_flags(line: &mut LineBuilder) {
+    if line.values("o").iter().any(|file| file != "/dev/null") {
+        line.add_dropped("-o", NO_BODIES_HINT);
+    }
 }
 
 /// The flags whose values are joined to the body. Values are joined in the order of this list, not of the line.

@@ -1,7 +1,7 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
 use super::addresses::{override_addresses, take_target_from_file};
-use super::{NO_FILE_HINT, NO_SCRIPT_HINT, decimal_value};
+use super::{NO_FILE_HINT, NO_HTTP3_HINT, NO_SCRIPT_HINT, add_suites, decimal_value};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Ignored, Missing, OurFlag, Words,
 };
@@ -10,7 +10,6 @@ use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool,
 
 const FLOW_CONTROL_WINDOWS_HINT: &str =
     "windows and tables cannot be set; they are large enough not to limit the load";
-const NO_HTTP3_HINT: &str = "there is no HTTP/3";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["h2load"],
@@ -77,11 +76,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing(FLOW_CONTROL_WINDOWS_HINT),
         ),
-        value(
-            &["ciphers"],
-            Text,
-            Missing("--suite names a suite of TLS 1.3 or 1.2"),
-        ),
+        value(&["ciphers"], Text, Deferred),
         value(&["tls13-ciphers"], Text, Deferred),
         value(&["groups"], Text, Deferred),
         value(&["sni"], Text, OurFlag("--server-name", "")),
@@ -122,6 +117,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if is_old && streams > 1 {
         line.add_unsupported("-m", "requests are not pipelined over HTTP/1.1");
     }
+    report_http3(line);
     add_fields(line);
     match line.value("i").map(str::to_owned) {
         Some(file) if line.words.is_empty() => take_target_from_file(line, &file)?,
@@ -159,12 +155,30 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add_switch("--insecure");
     }
     override_addresses(line, "connect-to");
-    for (name, flag) in [("tls13-ciphers", "--suite"), ("groups", "--group")] {
-        for value in line.values(name).iter().flat_map(|list| list.split(':')) {
-            line.add(flag, value);
-        }
+    add_suites(line, &["ciphers", "tls13-ciphers"]);
+    for value in line
+        .values("groups")
+        .iter()
+        .flat_map(|list| list.split(':'))
+    {
+        line.add("--group", value);
     }
     Ok(())
+}
+
+/// Reports a list of protocols with HTTP/3. If it has others, they are offered.
+fn report_http3(line: &mut LineBuilder) {
+    let lists = line.values("npn-list");
+    let names = lists.iter().flat_map(|list| list.split(','));
+    let (newest, others): (Vec<&str>, Vec<&str>) = names.partition(|name| name.starts_with("h3"));
+    if newest.is_empty() {
+        return;
+    }
+    if others.is_empty() {
+        line.add_unsupported("--alpn-list h3", NO_HTTP3_HINT);
+    } else {
+        line.add_dropped("h3", NO_HTTP3_HINT);
+    }
 }
 
 /// Adds the header fields. Pseudo-header fields become the flags for method and host.

@@ -12,8 +12,62 @@ use crate::interface::foreign::command_lines::FlagMeaning::{
 use crate::interface::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::interface::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
+const SEVERAL_MACHINES_HINT: &str =
+    "several machines share a load by --rendezvous, and processes by --processes";
+const NO_BATCHES_HINT: &str = "each client has one call in flight";
+
+/// Commands of k6 that put no load on a target, with what Plimsoll has in their place.
+const OTHER_COMMANDS: [(&str, &str); 8] = [
+    (
+        "archive",
+        "a plan is one file, which --save-plan FILE writes",
+    ),
+    (
+        "inspect",
+        "plimsoll run PLAN --dry-run shows what a plan does",
+    ),
+    (
+        "login",
+        "there is no account, and nothing leaves the machine",
+    ),
+    ("new", "any load writes its plan: --save-plan FILE"),
+    ("pause", "a load is not paused; plimsoll watch follows it"),
+    ("resume", "a load is not paused; plimsoll watch follows it"),
+    (
+        "scale",
+        "the number of clients does not change during a load",
+    ),
+    (
+        "stats",
+        "plimsoll watch follows a load, and plimsoll report LATEST shows the newest run",
+    ),
+];
+
+/// Takes the command `cloud` off the words: the load runs on this machine.
+///
+/// # Errors
+/// Names what Plimsoll has in place of a command that puts no load on a target.
+fn take_command(line: &mut LineBuilder) -> Result<(), String> {
+    let first = line.words.first().map(String::as_str);
+    let mut others = OTHER_COMMANDS.iter();
+    if let Some((name, instead)) = others.find(|(name, _)| first == Some(name)) {
+        return Err(format!("`k6 {name}` has no counterpart: {instead}"));
+    }
+    if first == Some("cloud") {
+        line.words.remove(0);
+        if line.words.first().is_some_and(|word| word == "run") {
+            line.words.remove(0);
+        }
+        line.add_dropped(
+            "cloud",
+            "nothing runs in a cloud: the load comes from this machine, and --rendezvous shares one among several",
+        );
+    }
+    Ok(())
+}
+
 pub(super) static TOOL: LineTool = LineTool {
-    names: &["k6 run", "k6 cloud run", "k6 cloud", "k6"],
+    names: &["k6 run", "k6"],
     style: FlagStyle::Gnu,
     flags: &[
         value(&["u", "vus"], Number, Deferred),
@@ -31,6 +85,38 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["local-ips"], Text, OurFlag("--source", "")),
         value(&["o", "out"], Text, Dropped(NO_FILE_HINT)),
         value(&["summary-export"], Text, Dropped(NO_FILE_HINT)),
+        value(
+            &["summary-mode"],
+            Text,
+            Dropped("each report has all figures"),
+        ),
+        switch(&["with-summary"], Ignored),
+        switch(&["local-execution"], Ignored),
+        switch(&["no-archive-upload"], Ignored),
+        value(&["http-debug"], Text, Dropped("--trace shows what is done")),
+        value(&["console-output"], Text, Dropped(NO_FILE_HINT)),
+        value(&["log-output"], Text, Dropped(NO_FILE_HINT)),
+        value(&["log-format"], Text, Dropped(NO_FILE_HINT)),
+        value(&["traces-output"], Text, Dropped(NO_FILE_HINT)),
+        value(
+            &["dns"],
+            Text,
+            Dropped("--resolve-interval TIME looks a name up again"),
+        ),
+        switch(&["throw"], Ignored),
+        value(&["batch"], Number, Dropped(NO_BATCHES_HINT)),
+        value(&["batch-per-host"], Number, Dropped(NO_BATCHES_HINT)),
+        value(&["execution-segment"], Text, Missing(SEVERAL_MACHINES_HINT)),
+        value(
+            &["execution-segment-sequence"],
+            Text,
+            Missing(SEVERAL_MACHINES_HINT),
+        ),
+        value(
+            &["min-iteration-duration"],
+            Time,
+            Missing("--think TIME is a pause after each call"),
+        ),
         value(&["summary-trend-stats"], Text, Ignored),
         value(&["summary-time-unit"], Text, Ignored),
         switch(&["no-summary"], Ignored),
@@ -59,6 +145,7 @@ pub(super) static TOOL: LineTool = LineTool {
 /// Adds the flags that depend on several flags of k6. Virtual users become clients. Plimsoll has no stages with varying
 /// numbers of users, so the largest number of users is that of the clients, for the time of all stages.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    take_command(line)?;
     let script = line.words.first().filter(|word| is_script(word)).cloned();
     let found = script.as_deref().and_then(scripts::read_script);
     let options = found

@@ -2,8 +2,8 @@
 
 use super::addresses::{override_addresses, override_with_unix_socket, take_target_from_file};
 use super::{
-    ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic_auth, add_deadline, add_get_with_body, add_proxy,
-    add_redirects, add_workers, decimal_value, reject_leading_at_sign,
+    ANY_ADDRESS_HINT, NO_FILE_HINT, NO_HTTP3_HINT, add_basic_auth, add_deadline, add_get_with_body,
+    add_proxy, add_redirects, add_workers, decimal_value, reject_leading_at_sign,
 };
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
@@ -47,7 +47,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["T"], Text, Header("content-type")),
         value(&["a"], Text, Deferred),
         value(&["x"], Text, Deferred),
-        value(&["http-version"], Text, OurFlag("--http-version", "")),
+        value(&["http-version"], Text, Deferred),
+        switch(&["http3"], Missing(NO_HTTP3_HINT)),
         switch(&["http2"], Words(&["--http-version", "2"])),
         value(&["host"], Text, OurFlag("--host", "")),
         switch(&["disable-compression"], Deferred),
@@ -75,11 +76,20 @@ const ACCEPTED_CODINGS: &str = "gzip, compress, deflate, br";
 /// Adds the flags that depend on several flags of oha. `-p` is the number of streams of each connection, and `-z`
 /// overrides `-n`. By default, oha asks for compressed responses, and follows redirects over HTTP/1.1.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    match line.value("http-version").map(str::to_owned) {
+        Some(version) if version.starts_with('3') => {
+            line.add_unsupported("--http-version 3", NO_HTTP3_HINT);
+        }
+        Some(version) => line.add("--http-version", version),
+        None => {}
+    }
     add_get_with_body(line, &["d", "D"], "m");
     reject_leading_at_sign(line, "d");
     let connections = line.number("c", 50);
     let streams = line.number("p", 1);
-    if streams > 1 && decimal_value(line, "q").is_none() {
+    let is_newer = line.is_set("http2") || line.value("http-version") == Some("2");
+    // Clients of HTTP/2 would share one connection.
+    if (streams > 1 || is_newer) && decimal_value(line, "q").is_none() {
         line.add("--connections", connections);
     }
     let rate = decimal_value(line, "q").or(add_bursts(line));
@@ -103,7 +113,6 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if !line.is_set("disable-compression") && !line.our_flags.iter().any(is_field) {
         line.add_field("-H", "accept-encoding", ACCEPTED_CODINGS);
     }
-    let is_newer = line.is_set("http2") || line.value("http-version") == Some("2");
     if !is_newer {
         add_redirects(line, line.number("r", 10));
     }

@@ -381,6 +381,7 @@ impl LineTool {
         resolve_conflicts(command, &mut line.our_flags);
         let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
         let target = escape_url_variables(&target);
+        let plaintext_only = remove_tls_flags(command, &target, &mut line.our_flags);
         if target.contains("{{") {
             // The URL varies from call to call, so no redirect can be followed before the load.
             let follows = |word: &String| word == "-L" || word.starts_with("--redirects=");
@@ -405,6 +406,8 @@ impl LineTool {
             notes: line
                 .dropped
                 .iter()
+                .map(|(what, why)| (what.clone(), *why))
+                .chain(plaintext_only.into_iter().map(|flag| (flag, NO_TLS_REASON)))
                 .map(|(what, why)| format!("`{what}` is left out: {why}"))
                 .collect(),
             plan: line.plan,
@@ -586,6 +589,42 @@ fn resolve_conflicts(command: &str, ours: &mut Vec<String>) {
         ours[at - 1] = "--host".to_owned();
         ours[at] = host;
     }
+}
+
+const NO_TLS_REASON: &str = "the target is plaintext, as its URL says";
+
+/// Plimsoll's flags about TLS that take a value.
+const TLS_VALUE_FLAGS: [&str; 9] = [
+    "--ca",
+    "--cert",
+    "--key",
+    "--crl",
+    "--server-name",
+    "--tls-version",
+    "--suite",
+    "--group",
+    "--pin",
+];
+
+/// Removes the flags about TLS if the target is plaintext, where other tools ignore them; returns the removed flags.
+fn remove_tls_flags(command: &str, target: &str, ours: &mut Vec<String>) -> Vec<String> {
+    let is_plain = target.starts_with("http://") && !target.contains("unix:");
+    if command == "grpc" || !is_plain {
+        return Vec::new();
+    }
+    let has = |ours: &[String], flag: &str| ours.iter().any(|word| word == flag);
+    let mut removed = Vec::new();
+    for flag in TLS_VALUE_FLAGS {
+        if has(ours, flag) {
+            remove_flag(ours, flag);
+            removed.push(flag.to_owned());
+        }
+    }
+    if has(ours, "--insecure") {
+        ours.retain(|word| word != "--insecure");
+        removed.push("--insecure".to_owned());
+    }
+    removed
 }
 
 /// Removes every occurrence of a flag, each with its value.
