@@ -2,7 +2,9 @@
 
 pub(crate) mod arguments;
 pub(crate) mod bare_words;
+pub(crate) mod foreign_commands;
 pub(crate) mod foreign_lines;
+pub(crate) mod foreign_plans;
 pub(crate) mod foreign_words;
 pub(crate) mod guide;
 pub(crate) mod help;

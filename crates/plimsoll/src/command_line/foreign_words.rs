@@ -13,6 +13,7 @@ use plimsoll_protocols::interface::foreign::ForeignTool;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::command_line::bare_words;
+use crate::command_line::foreign_commands;
 use crate::command_line::foreign_lines;
 use crate::command_line::piped_report;
 use crate::command_line::quoting;
@@ -41,7 +42,7 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
             Some(line) => Some(line),
             None => match piped_report::translate(theirs)? {
                 Some(line) => Some(line),
-                None => match foreign_lines::translate(theirs)? {
+                None => match translate_command(theirs)? {
                     Some(line) => Some(line),
                     None => bare_words::translate(theirs)?,
                 },
@@ -73,6 +74,14 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
     let words = words.into_iter().map(synonym).collect();
     let tool = entry.foreign_tool.map(|tool| (tool, entry.schemes().plain));
     Ok(translate_numbers(words, tool))
+}
+
+/// Translates a command of another tool, or a whole line of one.
+fn translate_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+    match foreign_commands::translate(words)? {
+        Some(line) => Ok(Some(line)),
+        None => foreign_lines::translate(words),
+    }
 }
 
 /// Programs that start a tool named by their first argument.

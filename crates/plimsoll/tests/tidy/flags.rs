@@ -157,6 +157,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     (
         "crates/plimsoll-protocols/src/http/foreign_lines",
         &[
+            "--alpn-list",
             "--api-key",
             "--backend",
             "--benchmark",

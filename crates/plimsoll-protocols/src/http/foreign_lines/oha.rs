@@ -88,11 +88,11 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.number("c", 50);
     let streams = line.number("p", 1);
     let is_newer = line.is_set("http2") || line.value("http-version") == Some("2");
+    let rate = decimal_value(line, "q").or(add_bursts(line));
     // Clients of HTTP/2 would share one connection.
-    if (streams > 1 || is_newer) && decimal_value(line, "q").is_none() {
+    if (streams > 1 || is_newer) && rate.is_none() {
         line.add("--connections", connections);
     }
-    let rate = decimal_value(line, "q").or(add_bursts(line));
     let workers = if rate.is_some() {
         connections
     } else {
