@@ -316,14 +316,12 @@ pub fn is_foreign_flag(command: &str, name: &str) -> bool {
 }
 
 /// Names that other tools have for what a command measures, each with the command.
-const COMMAND_ALIASES: [(&str, &str); 9] = [
+const COMMAND_ALIASES: [(&str, &str); 7] = [
     ("websocket", "ws"),
     ("websockets", "ws"),
-    ("wss", "ws"),
     ("rest", "http"),
     ("web-request", "http"),
     ("rpc", "grpc"),
-    ("grpcs", "grpc"),
     ("openai", "llm"),
     ("genai", "llm"),
 ];

@@ -194,8 +194,9 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         return socket_line(first, rest).map(Some);
     }
     if VALIDATION_COMMANDS.contains(first) {
-        let url = rest.iter().find_map(|word| command_for_address(word));
-        let mut ours = renamed(url.unwrap_or("run"));
+        let names_plan = rest.iter().any(|word| word.ends_with(".toml"));
+        let call = rest.iter().find_map(|word| command_for_address(word));
+        let mut ours = renamed(call.filter(|_| !names_plan).unwrap_or("run"));
         ours.push("--dry-run".to_owned());
         return line(ours);
     }
@@ -225,7 +226,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         return line(complete_renamed(command, renamed(command)));
     }
     if *first == "run" {
-        return foreign_plans::translate(&rest);
+        return foreign_plans::translate(rest);
     }
     Ok(None)
 }
@@ -308,7 +309,7 @@ fn replay_line(rest: &[&str]) -> Option<Vec<OsString>> {
             target = Some(attached.or_else(|| left.next())?);
         } else if !word.starts_with('-') && command_for_address(word).is_some() {
             target = Some(word);
-        } else if !word.starts_with('-') && file.is_none() && flags.is_empty() {
+        } else if !word.starts_with('-') && file.is_none() && word.parse::<f64>().is_err() {
             file = Some(word);
         } else {
             flags.push(word.to_owned());

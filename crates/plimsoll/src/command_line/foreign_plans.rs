@@ -47,7 +47,7 @@ const SETTINGS: [(&str, &str, &[&str]); 6] = [
         "s",
         &["duration", "run_time", "runTime", "time"],
     ),
-    ("-X", "", &["method", "http_method"]),
+    ("-X", "", &["method"]),
 ];
 
 /// Keys whose value is the target.
@@ -66,7 +66,10 @@ pub(crate) fn translate(words: &[&str]) -> Result<Option<Vec<OsString>>, Failure
     let extension = Path::new(file).extension().and_then(|end| end.to_str());
     let line = |line: &[&str]| Ok(Some(line.iter().map(OsString::from).collect()));
     let format = match extension {
-        Some("har") => return line(&["import", file, "--out", &format!("{file}.toml")]),
+        Some("har") => {
+            let plan = format!("{}.toml", file.trim_end_matches(".har"));
+            return line(&["import", file, "--out", &plan]);
+        }
         Some("jmx") => return line(&["jmeter", "-n", "-t", file]),
         Some("yaml" | "yml") => "YAML",
         Some("json") => "JSON",
@@ -93,8 +96,13 @@ pub(crate) fn translate(words: &[&str]) -> Result<Option<Vec<OsString>>, Failure
         yaml_settings(&text)
     };
     let ours = load_line(&settings).map_or_else(
-        || "plimsoll explain plan lists its keys, and any load writes a plan: --save-plan plan.toml".to_owned(),
-        |ours| format!("the same settings as flags, which write a plan: plimsoll {}", quote_for_shell(&ours)),
+        || "any load writes its plan: --save-plan plan.toml".to_owned(),
+        |ours| {
+            format!(
+                "the same settings as flags, which write a plan: plimsoll {}",
+                quote_for_shell(&ours)
+            )
+        },
     );
     Err(Failure::usage(
         format_args!("{file}: a plan is TOML, and this is {format}"),

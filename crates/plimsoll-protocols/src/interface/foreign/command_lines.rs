@@ -381,7 +381,7 @@ impl LineTool {
         resolve_conflicts(command, &mut line.our_flags);
         let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
         let target = escape_url_variables(&target);
-        let plaintext_only = remove_tls_flags(command, &target, &mut line.our_flags);
+        let plaintext_only = remove_tls_flags(&target, &mut line.our_flags);
         if target.contains("{{") {
             // The URL varies from call to call, so no redirect can be followed before the load.
             let follows = |word: &String| word == "-L" || word.starts_with("--redirects=");
@@ -607,9 +607,9 @@ const TLS_VALUE_FLAGS: [&str; 9] = [
 ];
 
 /// Removes the flags about TLS if the target is plaintext, where other tools ignore them; returns the removed flags.
-fn remove_tls_flags(command: &str, target: &str, ours: &mut Vec<String>) -> Vec<String> {
+fn remove_tls_flags(target: &str, ours: &mut Vec<String>) -> Vec<String> {
     let is_plain = target.starts_with("http://") && !target.contains("unix:");
-    if command == "grpc" || !is_plain {
+    if !is_plain {
         return Vec::new();
     }
     let has = |ours: &[String], flag: &str| ours.iter().any(|word| word == flag);
