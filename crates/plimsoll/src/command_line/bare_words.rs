@@ -5,7 +5,9 @@ use std::ffi::OsString;
 
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry};
 
+use crate::command_line::possible_translations::find_plimsoll_flag;
 use crate::command_line::synonyms::command_for_address;
+use crate::commands;
 use crate::failure::Failure;
 
 /// Verbs with which other tools, or wrappers of them, begin a load.
@@ -59,6 +61,10 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         )
     };
     if let Some(entry) = find_entry(first) {
+        if let Some(ours) = move_method_out(entry, rest) {
+            let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+            return Ok(line(first, &ours));
+        }
         return Ok(move_query_forward(entry, rest).map(|rest| {
             let rest = rest.into_iter().map(OsString::from);
             std::iter::once(OsString::from(first)).chain(rest).collect()
@@ -79,8 +85,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     if is_verb && rest.first().is_some_and(|word| find_entry(word).is_some()) {
         return Ok(line(rest[0], &rest[1..]));
     }
-    // A plan is named by the first word after `run`.
-    let is_run = *first == "run" && rest.first().is_some_and(|word| word.contains("://"));
+    let is_run = *first == "run" && names_no_plan(words, rest);
     if is_verb || is_run {
         let command = rest.iter().find_map(|word| command_for_address(word));
         return Ok(command.and_then(|command| line(command, rest)));
@@ -95,6 +100,58 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     Ok(None)
 }
 
+/// Returns whether the words after `run` have a URL as a target, and no plan. `words` includes `run`.
+fn names_no_plan(words: &[OsString], rest: &[&str]) -> bool {
+    let root = commands::command_for_words(&words[..1]);
+    let Some(run) = root.find_subcommand("run") else {
+        return false;
+    };
+    let takes_value = |flag: &str| {
+        let own = find_plimsoll_flag(run, flag).or_else(|| find_plimsoll_flag(&root, flag));
+        own.is_some_and(|own| own.takes_value)
+    };
+    let mut has_url = false;
+    for (at, word) in rest.iter().enumerate() {
+        let is_value = at > 0 && rest[at - 1].starts_with('-') && takes_value(rest[at - 1]);
+        if is_value || word.starts_with('-') {
+            continue;
+        }
+        if word.ends_with(".toml") {
+            return false;
+        }
+        has_url |= word.contains("://");
+    }
+    has_url
+}
+
+/// Moves a method that is written as the path of a target, `URL/PACKAGE.SERVICE/METHOD`, to a flag; `None` if there is
+/// none, or the line has a method. Only servers that can be asked for their methods are called by them.
+fn move_method_out(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String>> {
+    const METHOD_FLAGS: [&str; 4] = ["-m", "--method", "--call", "--rpc"];
+    let has_method = words.iter().any(|word| {
+        let flag = word.split('=').next().unwrap_or(word);
+        METHOD_FLAGS.contains(&flag)
+    });
+    if entry.server_queries.is_empty() || has_method {
+        return None;
+    }
+    let target = *words.first()?;
+    let authority_at = target.find("://")? + "://".len();
+    let path_at = authority_at + target[authority_at..].find('/')?;
+    let method = &target[path_at + 1..];
+    let (service, name) = method.split_once('/')?;
+    if !service.contains('.') || name.is_empty() || name.contains(['/', '?']) {
+        return None;
+    }
+    let mut ours = vec![
+        target[..path_at].to_owned(),
+        "-m".to_owned(),
+        method.to_owned(),
+    ];
+    ours.extend(words[1..].iter().map(|word| (*word).to_owned()));
+    Some(ours)
+}
+
 fn find_entry(name: &str) -> Option<&'static CommandEntry> {
     COMMAND_ENTRIES.iter().find(|entry| entry.name == name)
 }
@@ -102,15 +159,21 @@ fn find_entry(name: &str) -> Option<&'static CommandEntry> {
 /// Moves a query of a server, such as `list`, in front of the address, and adds a scheme to an address without one;
 /// `None` if the words hold no query, or need no change.
 fn move_query_forward(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String>> {
-    let is_query = |word: &&str| entry.server_queries.iter().any(|query| query.name == *word);
+    let is_query = |word: &&str| {
+        // Other tools have a flag for it.
+        let name = word.strip_prefix("--").unwrap_or(word);
+        entry.server_queries.iter().any(|query| query.name == name)
+    };
     let at = words.iter().position(is_query)?;
+    let is_flag = words[at].starts_with('-');
     // Flags before the query may take it as their value.
-    if at > 1 || words[..at].iter().any(|word| word.starts_with('-')) {
+    let is_value = at > 1 || words[..at].iter().any(|word| word.starts_with('-'));
+    if is_value && !is_flag {
         return None;
     }
     let mut moved: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let query = moved.remove(at);
-    moved.insert(0, query);
+    moved.insert(0, query.trim_start_matches('-').to_owned());
     let is_secured = words.iter().any(|word| TLS_FLAGS.contains(word));
     let schemes = entry.schemes();
     if let Some(word) = moved.get_mut(1) {
@@ -123,7 +186,7 @@ fn move_query_forward(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String
             *word = format!("{}://{word}", secured.unwrap_or(schemes.plain));
         }
     }
-    let is_changed = moved.iter().zip(words).any(|(moved, typed)| moved != typed);
+    let is_changed = is_flag || moved.iter().zip(words).any(|(moved, typed)| moved != typed);
     is_changed.then_some(moved)
 }
 
@@ -170,6 +233,18 @@ mod tests {
                 "grpc list a.test:1 --ca ca.crt",
                 Some("grpc list grpcs://a.test:1 --ca ca.crt"),
             ),
+            ("grpc a.test:1 --list", Some("grpc list grpc://a.test:1")),
+            ("grpc --describe a.B a.test:1", None),
+            (
+                "grpc grpc://a.test:1/a.B/C -d {} -n 5",
+                Some("grpc grpc://a.test:1 -m a.B/C -d {} -n 5"),
+            ),
+            (
+                "run --vus 5 http://a.test/",
+                Some("http --vus 5 http://a.test/"),
+            ),
+            ("run --target http://a.test/ plan.toml", None),
+            ("run plan.toml --target http://a.test/", None),
             ("grpc list grpc://a.test:1", None),
             ("grpc list grpc://a.test:1 --authority b.test:443", None),
             ("grpc a.test:1 -m list", None),

@@ -26,6 +26,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         return Ok(None);
     };
     let texts = add_script_tool(texts);
+    let texts = add_tool_variables(texts, &|name| std::env::var(name).ok());
     let is_bare = texts.first().is_some_and(|first| is_flag_or_url(first));
     if is_bare && has_command(words) {
         return Ok(None);
@@ -43,6 +44,9 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
                 console::print_notice(note);
             }
             return Ok(Some(ours));
+        }
+        for note in &translated.notes {
+            console::print_notice(note);
         }
         if let Some(plan) = &translated.plan {
             console::print_notice(format_args!("as a plan, for plimsoll run PLAN:\n\n{plan}"));
@@ -93,6 +97,79 @@ fn add_script_tool(mut texts: Vec<String>) -> Vec<String> {
     texts
 }
 
+/// Variables of other tools that set one of their flags: the tool, and each variable with the spellings of its flag.
+type ToolVariables = (
+    &'static str,
+    &'static [(&'static str, &'static [&'static str])],
+);
+
+const TOOL_VARIABLES: [ToolVariables; 2] = [
+    (
+        "k6",
+        &[
+            ("K6_VUS", &["--vus", "-u"]),
+            ("K6_DURATION", &["--duration", "-d"]),
+            ("K6_ITERATIONS", &["--iterations", "-i"]),
+            ("K6_STAGES", &["--stage", "--stages", "-s"]),
+            ("K6_RPS", &["--rps"]),
+            ("K6_MAX_REDIRECTS", &["--max-redirects"]),
+            ("K6_USER_AGENT", &["--user-agent"]),
+            ("K6_OUT", &["--out", "-o"]),
+            ("K6_SUMMARY_EXPORT", &["--summary-export"]),
+            (
+                "K6_INSECURE_SKIP_TLS_VERIFY",
+                &["--insecure-skip-tls-verify"],
+            ),
+            ("K6_NO_CONNECTION_REUSE", &["--no-connection-reuse"]),
+        ],
+    ),
+    (
+        "locust",
+        &[
+            ("LOCUST_USERS", &["--users", "-u"]),
+            ("LOCUST_SPAWN_RATE", &["--spawn-rate", "-r"]),
+            ("LOCUST_RUN_TIME", &["--run-time", "-t"]),
+            ("LOCUST_HOST", &["--host", "-H"]),
+            ("LOCUST_LOCUSTFILE", &["--locustfile", "-f"]),
+        ],
+    ),
+];
+
+/// Adds the flags that a tool's variables set, unless they were typed, behind the tool's name. `variable` returns the
+/// value of a variable.
+fn add_tool_variables(
+    mut texts: Vec<String>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Vec<String> {
+    let tool = texts.first().map(String::as_str).unwrap_or_default();
+    let Some((_, variables)) = TOOL_VARIABLES.iter().find(|(name, _)| *name == tool) else {
+        return texts;
+    };
+    let command_length = if tool == "k6" && texts.get(1).is_some_and(|word| word == "run") {
+        2
+    } else {
+        1
+    };
+    let is_typed = |spellings: &[&str]| {
+        let mut flags = texts
+            .iter()
+            .map(|word| word.split('=').next().unwrap_or(word));
+        flags.any(|flag| spellings.contains(&flag))
+    };
+    let mut added = Vec::new();
+    for (name, spellings) in variables.iter().filter(|(_, flags)| !is_typed(flags)) {
+        if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
+            console::print_notice(format_args!(
+                "{name} is a variable of {tool}: {} {value}",
+                spellings[0]
+            ));
+            added.push(format!("{}={value}", spellings[0]));
+        }
+    }
+    texts.splice(command_length..command_length, added);
+    texts
+}
+
 fn is_flag_or_url(word: &str) -> bool {
     word.starts_with('-') || word.contains("://")
 }
@@ -123,6 +200,30 @@ mod tests {
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
         let ours = translate(&words).unwrap_or_else(|failure| panic!("{line}: {failure}"))?;
         Some(quote_for_shell(&ours))
+    }
+
+    #[test]
+    fn variables_of_tools_set_their_flags() {
+        let read = |line: &str| {
+            let words = line.split(' ').map(str::to_owned).collect();
+            let variable = |name: &str| match name {
+                "K6_VUS" => Some("5".to_owned()),
+                "K6_NO_CONNECTION_REUSE" => Some("true".to_owned()),
+                "LOCUST_HOST" => Some("http://a.test".to_owned()),
+                _ => None,
+            };
+            add_tool_variables(words, &variable).join(" ")
+        };
+        assert_eq!(
+            read("k6 run a.js"),
+            "k6 run --vus=5 --no-connection-reuse=true a.js"
+        );
+        assert_eq!(
+            read("k6 run -u 7 a.js"),
+            "k6 run --no-connection-reuse=true -u 7 a.js"
+        );
+        assert_eq!(read("locust -u 3"), "locust --host=http://a.test -u 3");
+        assert_eq!(read("hey http://a.test/"), "hey http://a.test/");
     }
 
     /// A line of another tool, with what is piped into it; whether it runs, and without a part of it; ours.

@@ -89,6 +89,9 @@ const SYNONYMS: &[FlagSynonym] = &[
             "time-limit",
             "max-duration",
             "seconds",
+            "for",
+            "test-duration",
+            "length",
         ],
         &["--duration {TIME}"],
     ),
@@ -162,7 +165,7 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["--connect-timeout {TIME}"],
     ),
     (
-        &["abort-on-fail", "abortOnFail", "fail-fast", "early-stop"],
+        &["abort-on-fail", "abortOnFail", "early-stop"],
         &["--abort-after 5s"],
     ),
     (
@@ -518,6 +521,16 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["record-requests", "save-detailed", "log-requests"],
         &["--requests"],
     ),
+    (
+        &[
+            "otlp",
+            "otel",
+            "otlp-endpoint",
+            "otel-endpoint",
+            "metrics-url",
+        ],
+        &["--telemetry {URL}"],
+    ),
     (&["random-seed", "rand-seed"], &["--seed {N}"]),
     (
         &["run-name", "test-name", "title", "tag"],
@@ -539,7 +552,24 @@ const SWITCHES_WITH_NUMBER: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
 /// Flags of other tools without a counterpart in Plimsoll, with the reason.
-const FLAGS_WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
+const FLAGS_WITHOUT_COUNTERPART: [(&[&str], &str); 5] = [
+    (
+        &["http3", "h3", "quic", "http3-only"],
+        "HTTP/3 is not spoken; --http-version auto takes HTTP/2 where the server offers it",
+    ),
+    (
+        &[
+            "header-file",
+            "headers-file",
+            "header_file",
+            "metadata-file",
+        ],
+        "the file can't be read; write each field into the line: -H 'NAME: VALUE'",
+    ),
+    (
+        &["ciphers", "ciphersuites", "cipher", "cipher-suites"],
+        "the suite is not supported; --suite names one of TLS 1.3 or 1.2",
+    ),
     (
         &["retry", "retries", "max-retries", "retry-delay"],
         "a call that fails is counted, and not made again",
@@ -629,7 +659,7 @@ fn has_all_flags(command: &Command, text: &str) -> bool {
     };
     let has_long = |flag: &str| {
         let longs = command.get_arguments().filter_map(clap::Arg::get_long);
-        let is_global = ["--progress", "--quiet", "--verbose"].contains(&flag);
+        let is_global = ["--progress", "--quiet", "--verbose", "--telemetry"].contains(&flag);
         is_global
             || longs
                 .map(|long| format!("--{long}"))

@@ -476,5 +476,11 @@ pub(crate) fn load_run(dir: &Path) -> Result<Run, Failure> {
             "give the directory that a run printed; results exported or made by other tools are read with `plimsoll import FILE --out DIR`",
         ));
     }
+    if dir.extension().is_some() && !dir.exists() {
+        return Err(Failure::error_with_help(
+            format_args!("{}: there is no such run", dir.display()),
+            "a run is a directory, whose name the load printed; LATEST is the newest one",
+        ));
+    }
     Ok(Run::load(dir)?)
 }

@@ -141,6 +141,15 @@ pub(super) const SYNONYMS_BY_VALUE: &[FlagSynonym] = &[
         ],
         &["--json > {JSON}"],
     ),
+    (
+        &["csv", "csv-file", "csv-output"],
+        &["--requests && plimsoll report LATEST --export csv {NEW CSV}"],
+    ),
+    // No load ends at its first error.
+    (
+        &FAIL_FAST_FLAGS,
+        &["--objective 'errors < 0.1%' --abort-after 1s"],
+    ),
     // Runs to compare.
     (
         &["current", "new", "after", "contender", "head", "b"],
@@ -176,6 +185,9 @@ pub(super) const SYNONYMS_BY_VALUE: &[FlagSynonym] = &[
             "ramp-up",
             "ramp-up-time",
             "rampup-time",
+            "ramp",
+            "ramp-time",
+            "ramp-duration",
         ],
         &["--warmup {TIME}"],
     ),
@@ -252,6 +264,28 @@ pub(super) const FLAGS_LEFT_OUT: &[(&[&str], bool, &str)] = &[
         false,
         "it changes neither the load nor the figures",
     ),
+    (
+        &[
+            "prometheus-push",
+            "prometheus",
+            "prom",
+            "pushgateway",
+            "push-gateway",
+            "prometheus-remote-write",
+            "statsd",
+            "influxdb",
+            "influx",
+            "graphite",
+            "datadog",
+        ],
+        true,
+        "--telemetry HOST:PORT answers scrapes while the load runs, --telemetry URL posts to an OTLP collector, and `plimsoll report LATEST --prometheus -` prints the figures for a push",
+    ),
+    (
+        &["fail-on", "fail-if", "fail-when"],
+        true,
+        "a comparison says which differences are real; `plimsoll track` judges the newest run against earlier ones, with an exit code",
+    ),
     (&["save-result"], false, "each run leaves a directory"),
     (
         &["plaintext"],
@@ -266,11 +300,26 @@ pub(super) const TARGET_FLAGS: [&str; 11] = [
 ];
 
 /// Flags that start clients gradually, which Plimsoll's loads don't do.
-pub(super) const RAMP_FLAGS: [&str; 6] = [
+pub(super) const RAMP_FLAGS: [&str; 9] = [
     "rampup",
     "ramp_up",
     "rampUp",
     "ramp-up",
     "ramp-up-time",
     "rampup-time",
+    "ramp",
+    "ramp-time",
+    "ramp-duration",
+];
+
+/// Flags that end a load at its first error.
+pub(super) const FAIL_FAST_FLAGS: [&str; 8] = [
+    "fail-fast",
+    "failfast",
+    "fail-on-error",
+    "stop-on-error",
+    "exit-on-error",
+    "abort-on-error",
+    "stop-on-first-error",
+    "bail",
 ];

@@ -1,6 +1,9 @@
 //! Rewrites flags of other tools that mean something only together, before each flag is replaced on its own.
 
+use std::path::Path;
+
 use clap::Command;
+use plimsoll_model::formats::input;
 
 /// Rewrites, in the words after a command, a service and a method as one method, and the stages of an executor of
 /// rates as steps. Other words are returned unchanged.
@@ -12,6 +15,12 @@ pub(super) fn combine(command: &Command, words: &[&str]) -> Vec<String> {
     }
     if has("step") {
         stages_to_steps(&mut words);
+        rates_to_steps(&mut words);
+    }
+    if has("header") {
+        inline_header_files(&mut words, "-H");
+    } else if has("metadata") {
+        inline_header_files(&mut words, "--metadata");
     }
     words
 }
@@ -83,6 +92,91 @@ fn stages_to_steps(words: &mut Vec<String>) {
     *words = rest;
 }
 
+/// Flags whose value may be several rates, or a first and a last one.
+const RATE_FLAGS: [&str; 10] = [
+    "rate",
+    "rates",
+    "rps",
+    "qps",
+    "tps",
+    "request-rate",
+    "arrival-rate",
+    "ramp",
+    "ramp-rate",
+    "rate-steps",
+];
+
+/// Flags that set the duration of each of several rates.
+const STEP_TIME_FLAGS: [&str; 9] = [
+    "step-duration",
+    "step-time",
+    "duration",
+    "for",
+    "z",
+    "time",
+    "run-time",
+    "test-duration",
+    "hold-time",
+];
+
+/// Duration of a step if none was typed.
+const DEFAULT_STEP_TIME: &str = "10s";
+
+/// Turns several rates, such as `50,100`, into a step for each, and a range, such as `10..100`, into a step that rises.
+fn rates_to_steps(words: &mut Vec<String>) {
+    let mut rest = words.clone();
+    let rates = take_value(&mut rest, &RATE_FLAGS).and_then(|typed| split_rates(&typed));
+    let Some(rates) = rates else {
+        return;
+    };
+    let time = take_value(&mut rest, &STEP_TIME_FLAGS);
+    let time = time.unwrap_or_else(|| DEFAULT_STEP_TIME.to_owned());
+    let unit = if time.parse::<f64>().is_ok() { "s" } else { "" };
+    for rate in rates {
+        rest.extend(["--step".to_owned(), format!("{time}{unit}:{rate}")]);
+    }
+    *words = rest;
+}
+
+/// Returns the rates of the steps that a list or a range of rates means; `None` for any other value.
+pub(super) fn split_rates(text: &str) -> Option<Vec<String>> {
+    let rate = |text: &str| {
+        let (number, unit) = text.trim().split_once('/').unwrap_or((text.trim(), "s"));
+        let is_number = number.parse::<f64>().is_ok_and(|rate| rate >= 0.0);
+        (is_number && ["s", "m", "h"].contains(&unit)).then(|| format!("{number}/{unit}"))
+    };
+    let range = text.split_once("..").or_else(|| text.split_once('-'));
+    if let Some((from, to)) = range {
+        let to = to.trim_start_matches(['.', '=']);
+        return Some(vec![format!("{}..{}", rate(from)?, rate(to)?)]);
+    }
+    if !text.contains(',') {
+        return None;
+    }
+    text.split(',').map(rate).collect()
+}
+
+/// Replaces each file of header fields by its fields. A file that can't be read stays.
+fn inline_header_files(words: &mut Vec<String>, flag: &str) {
+    const FILE_FLAGS: [&str; 4] = [
+        "header-file",
+        "headers-file",
+        "header_file",
+        "metadata-file",
+    ];
+    let mut rest = words.clone();
+    while let Some(file) = take_value(&mut rest, &FILE_FLAGS) {
+        let Ok(text) = input::file_to_string(Path::new(&file)) else {
+            return;
+        };
+        let fields = text.lines().map(str::trim);
+        for field in fields.filter(|line| line.contains(':') && !line.starts_with('#')) {
+            rest.extend([flag.to_owned(), field.to_owned()]);
+        }
+    }
+    *words = rest;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +197,40 @@ mod tests {
             "a:1 -n 5 -m a.B/C"
         );
         assert_eq!(combined("grpc a:1 --method C"), "a:1 --method C");
+    }
+
+    #[test]
+    fn several_rates_are_steps() {
+        for (line, ours) in [
+            (
+                "--rate 50,100 --duration 1s",
+                "--step 1s:50/s --step 1s:100/s",
+            ),
+            ("--rps 50/s,6000/m", "--step 10s:50/s --step 10s:6000/m"),
+            ("--ramp 10..100 -z 2", "--step 2s:10/s..100/s"),
+            ("--rate 10-100 --duration 2s", "--step 2s:10/s..100/s"),
+            ("--rate 50 --duration 1s", "--rate 50 --duration 1s"),
+            ("--ramp 10s", "--ramp 10s"),
+        ] {
+            assert_eq!(
+                combined(&format!("http http://a {line}")),
+                format!("http://a {ours}"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn header_files_become_fields() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("headers.txt").display().to_string();
+        std::fs::write(&file, "X-A: 1\n# none\nX-B: 2\n").expect("written");
+        assert_eq!(
+            combined(&format!("http http://a --header-file {file}")),
+            "http://a -H X-A: 1 -H X-B: 2"
+        );
+        let missing = "http://a --header-file no/such/file";
+        assert_eq!(combined(&format!("http {missing}")), missing);
     }
 
     #[test]

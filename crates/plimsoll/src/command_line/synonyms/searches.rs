@@ -61,6 +61,32 @@ pub(crate) fn search_tip(root: &Command, words: &[&str]) -> Option<String> {
     }
 }
 
+/// Flags with which other tools make a load a search for the highest rate.
+const SEARCH_FLAGS: [&str; 9] = [
+    "find-max",
+    "find-max-rate",
+    "find-limit",
+    "find-capacity",
+    "max-throughput",
+    "saturate",
+    "auto-rate",
+    "autotune",
+    "search",
+];
+
+/// Returns the lines of a search for a load that has a flag of [`SEARCH_FLAGS`]; `None` for any other line.
+pub(super) fn search_flag_tip(root: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+    let bare = unknown.trim_start_matches('-');
+    if !SEARCH_FLAGS.contains(&bare) {
+        return None;
+    }
+    let (program, rest) = words.split_first()?;
+    let mut search = vec![*program, "find"];
+    let is_search = |word: &&&str| word.split('=').next() == Some(unknown);
+    search.extend(rest.iter().filter(|word| !is_search(word)));
+    search_tip(root, &search)
+}
+
 /// The command of a call and its target.
 struct CallLine<'a> {
     program: &'a str,
@@ -293,6 +319,19 @@ mod tests {
             assert!(said.ends_with(ours), "{line}: {said}");
         }
         assert_eq!(tip("find plan.toml --objective 'p99 < 1s'"), None);
+        let line = [
+            "plimsoll",
+            "http",
+            "http://a.test/",
+            "--find-max",
+            "--p99",
+            "50ms",
+        ];
+        let said = search_flag_tip(&commands::command(), "--find-max", &line).expect("lines");
+        assert!(
+            said.ends_with("plimsoll find plan.toml --objective 'p99 < 50ms'"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use plimsoll_protocols::interface::foreign::command_lines::LineTool;
 
 use super::by_value::FLAGS_LEFT_OUT;
 use super::{
-    FLAGS_WITHOUT_COUNTERPART, find_counterpart, find_switch_with_number,
+    FLAGS_WITHOUT_COUNTERPART, combined_flags, find_counterpart, find_switch_with_number,
     first_fitting_counterpart, innermost_command, searches, values, whole_line,
 };
 use crate::command_line::httpie;
@@ -32,7 +32,8 @@ pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Er
     } else if kind == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
     {
-        httpie::translate(&words)
+        searches::search_flag_tip(command, unknown, &words)
+            .or_else(|| httpie::translate(&words))
             .or_else(|| targets_file_tip(command, &words))
             .or_else(|| unknown_flag_tip(command, unknown, &words))
     } else {
@@ -67,15 +68,13 @@ const MISREAD_ERROR_KINDS: [ErrorKind; 4] = [
     ErrorKind::WrongNumberOfValues,
 ];
 
-/// Returns the tip for a list of numbers where a flag takes one, such as `--clients 1,2,4`.
+/// Returns the tip for several numbers where a flag takes one, such as `--clients 1,2,4` and `--rate 10..100`.
 fn number_list_tip(error: &Error, command: &Command, words: &[&str]) -> Option<String> {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
         return None;
     };
-    let mut numbers = value.split(',');
-    if !value.contains(',') || !numbers.all(|number| number.parse::<u64>().is_ok()) {
-        return None;
-    }
+    // Numbers of clients have the form of rates.
+    combined_flags::split_rates(value)?;
     whole_line_tip(command, words)
 }
 

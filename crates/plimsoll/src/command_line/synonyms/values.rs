@@ -1,6 +1,10 @@
 //! Decides whether a Plimsoll flag can replace another tool's flag by the typed value, and fills the value into the
 //! counterpart: a template of Plimsoll's flag, such as `--rate {N}/s`.
 
+use std::path::Path;
+
+use plimsoll_protocols::interface::foreign::cipher_names::suite_from_openssl;
+
 use super::limits::{self, is_time};
 
 /// Prefixes of media types.
@@ -100,6 +104,9 @@ pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
         "HTML" => value.ends_with(".html"),
         "JSON" => value.ends_with(".json"),
         "CSV" => value.ends_with(".csv"),
+        // A file that exists is read, and any other is to be written.
+        "NEW CSV" => !Path::new(value).exists(),
+        "SUITE" => !supported_suites(value).is_empty(),
         "ROWS" => [".csv", ".tsv", ".ndjson"]
             .iter()
             .any(|end| value.ends_with(end)),
@@ -108,6 +115,17 @@ pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
         name if BODY_MEMBERS.contains(&name) => is_number,
         _ => objective(placeholder, value).is_none_or(|limit| limit.is_some()),
     }
+}
+
+/// Returns the standards' names of the suites in a list that may have OpenSSL's names, without those that are not
+/// supported.
+fn supported_suites(list: &str) -> Vec<&str> {
+    let names = list.split([':', ',']);
+    names
+        .filter_map(|name| {
+            suite_from_openssl(name).or(Some(name).filter(|name| name.starts_with("TLS")))
+        })
+        .collect()
 }
 
 /// Returns the objective that a value means if the placeholder stands for one; the inner `None` means that the value
@@ -132,7 +150,7 @@ fn example(placeholder: &str) -> &str {
         condition if CONDITIONS.contains(&condition) => "",
         "JSON" => "results.json",
         "HTML" => "report.html",
-        "CSV" => "results",
+        "CSV" | "NEW CSV" => "results",
         other => other,
     }
 }
@@ -150,7 +168,14 @@ pub(super) fn fill_placeholder(text: &str, value: Option<&str>) -> String {
     let value = limit.as_deref().or(member.as_deref()).or(value);
     let value = match (placeholder, value) {
         (condition, _) if CONDITIONS.contains(&condition) => return text[..begin].to_owned(),
-        ("CSV", Some(file)) => file.trim_end_matches(".csv"),
+        ("CSV" | "NEW CSV", Some(file)) => file.trim_end_matches(".csv"),
+        ("SUITE", Some(list)) => {
+            return format!(
+                "{}{}",
+                &text[..begin],
+                supported_suites(list).join(" --suite ")
+            );
+        }
         (_, value) => value.unwrap_or(example(placeholder)),
     };
     let is_number = value.parse::<f64>().is_ok();
@@ -206,6 +231,12 @@ mod tests {
             ("--tls-version 1.2{1.2}", "TLSv1.2", "12"),
             ("--tls-version 1.3{1.3}", "VersionTLS13", "TLS12"),
             ("--tls-version 1.3{1.0}", "TLSv1", "1.1"),
+            ("--requests{NEW CSV}", "no-such-file.csv", "Cargo.toml"),
+            (
+                "--suite {SUITE}",
+                "ECDHE-RSA-AES128-GCM-SHA256",
+                "AES128-SHA",
+            ),
         ] {
             assert!(value_fits(ours, Some(fitting)), "{ours}: {fitting}");
             assert!(!value_fits(ours, Some(other)), "{ours}: {other}");

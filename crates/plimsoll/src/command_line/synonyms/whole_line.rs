@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use plimsoll_protocols::registry::COMMAND_ENTRIES;
 
-use super::by_value::{FLAGS_LEFT_OUT, RAMP_FLAGS, TARGET_FLAGS};
+use super::by_value::{FAIL_FAST_FLAGS, FLAGS_LEFT_OUT, RAMP_FLAGS, TARGET_FLAGS};
 use super::limits::is_time;
 use super::{
     FLAGS_WITHOUT_COUNTERPART, SWITCHES_WITH_NUMBER, combined_flags, find_counterparts,
@@ -17,6 +18,17 @@ use crate::commands;
 
 /// The file to which users of other tools write output that they don't need.
 const NULL_DEVICE: &str = "/dev/null";
+
+/// Flags with one number, for which other tools may take a list.
+const SINGLE_NUMBER_FLAGS: [&str; 7] = [
+    "--clients",
+    "--connections",
+    "--calls",
+    "--max-in-flight",
+    "--workers",
+    "--prompt-tokens",
+    "--max-tokens",
+];
 
 /// A line with counterparts in place of the flags that its command does not have.
 #[derive(Debug, Default)]
@@ -51,12 +63,37 @@ pub(super) fn replace_flags(root: &Command, words: &[&str]) -> Option<ReplacedLi
     let ours: Vec<OsString> = line.ours.into_iter().map(OsString::from).collect();
     let program = std::iter::once(OsString::from(program));
     let whole: Vec<OsString> = program.chain(ours.iter().cloned()).collect();
+    let (ours, whole) = add_required(ours, whole);
     let matches = commands::command_for_words(&whole).try_get_matches_from(&whole);
     commands::Cli::from_matches(&matches.ok()?).ok()?;
     Some(ReplacedLine {
         text: quote_for_shell(&ours) + &line.tail,
         notes: line.notes,
     })
+}
+
+/// Adds the flags that the command requires and the line does not have, each with a placeholder, to the line without
+/// and with the program's name.
+fn add_required(
+    mut ours: Vec<OsString>,
+    mut whole: Vec<OsString>,
+) -> (Vec<OsString>, Vec<OsString>) {
+    let parsed = commands::command_for_words(&whole).try_get_matches_from(&whole);
+    let missing = parsed
+        .err()
+        .filter(|error| error.kind() == ErrorKind::MissingRequiredArgument);
+    if let Some(error) = missing
+        && let Some(ContextValue::Strings(flags)) = error.get(ContextKind::InvalidArg)
+        && flags.iter().all(|flag| flag.starts_with("--"))
+    {
+        // Such as `--model <NAME>`.
+        let words = flags.iter().flat_map(|flag| flag.split(' '));
+        let words = words.map(|word| OsString::from(word.trim_matches(['<', '>'])));
+        let words: Vec<OsString> = words.collect();
+        ours.extend(words.iter().cloned());
+        whole.extend(words);
+    }
+    (ours, whole)
 }
 
 /// A line whose flags are being replaced.
@@ -105,7 +142,10 @@ impl LineReplacement<'_> {
             if let Some(own) = own.filter(|_| numbered.is_none()) {
                 let value = own.takes_value.then(|| attached.or_else(|| left.next()));
                 match value.flatten() {
-                    Some(list) if own.long == "--clients" && list.contains(',') => {
+                    Some(list)
+                        if SINGLE_NUMBER_FLAGS.contains(&own.long.as_str())
+                            && list.contains(',') =>
+                    {
                         self.ours.push(flag.to_owned());
                         self.add_first_of_list(flag, list);
                     }
@@ -172,7 +212,20 @@ impl LineReplacement<'_> {
                     "`{flag}`: all clients start together, and the figures leave out the warm-up"
                 ));
             }
-            return Some(values::placeholder(ours).is_some() || values::has_example_value(ours));
+            if FAIL_FAST_FLAGS.contains(&bare) {
+                self.notes.push(format!(
+                    "`{flag}`: no load stops at its first error, but when more calls have failed than the objective allows"
+                ));
+            }
+            // The next word is no value of a flag whose counterpart has one of its own.
+            return Some(values::placeholder(ours).is_some() || values::replaces_secret(ours));
+        }
+        let is_streaming = ["stream", "streaming"].contains(&bare);
+        if is_streaming && find_plimsoll_flag(self.command, "--no-stream").is_some() {
+            self.notes.push(format!(
+                "`{flag}` is left out: answers are streamed, unless --no-stream is given"
+            ));
+            return Some(false);
         }
         let mut left_out = FLAGS_LEFT_OUT.iter();
         if let Some((_, takes_value, reason)) = left_out.find(|(names, ..)| names.contains(&bare)) {
@@ -191,7 +244,7 @@ impl LineReplacement<'_> {
         let (first, others) = list.split_once(',').unwrap_or((list, ""));
         self.ours.push(first.to_owned());
         self.notes.push(format!(
-            "a load has one number of clients: repeat the line with {flag} {}",
+            "a load has one number here: repeat the line with {flag} {}",
             others.replace(',', " and ")
         ));
     }
