@@ -127,10 +127,10 @@ fn names_no_plan(words: &[OsString], rest: &[&str]) -> bool {
 /// Moves a method that is written as the path of a target, `URL/PACKAGE.SERVICE/METHOD`, to a flag; `None` if there is
 /// none, or the line has a method. Only servers that can be asked for their methods are called by them.
 fn move_method_out(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String>> {
-    const METHOD_FLAGS: [&str; 4] = ["-m", "--method", "--call", "--rpc"];
+    const METHOD_FLAGS: [&str; 4] = ["m", "method", "call", "rpc"];
     let has_method = words.iter().any(|word| {
         let flag = word.split('=').next().unwrap_or(word);
-        METHOD_FLAGS.contains(&flag)
+        flag.starts_with('-') && METHOD_FLAGS.contains(&flag.trim_start_matches('-'))
     });
     if entry.server_queries.is_empty() || has_method {
         return None;
@@ -174,6 +174,11 @@ fn move_query_forward(entry: &CommandEntry, words: &[&str]) -> Option<Vec<String
     let mut moved: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let query = moved.remove(at);
     moved.insert(0, query.trim_start_matches('-').to_owned());
+    let is_address = |word: &String| command_for_address(word).is_some();
+    if is_flag && let Some(at) = moved.iter().skip(1).position(is_address) {
+        let address = moved.remove(at + 1);
+        moved.insert(1, address);
+    }
     let is_secured = words.iter().any(|word| TLS_FLAGS.contains(word));
     let schemes = entry.schemes();
     if let Some(word) = moved.get_mut(1) {
@@ -234,7 +239,10 @@ mod tests {
                 Some("grpc list grpcs://a.test:1 --ca ca.crt"),
             ),
             ("grpc a.test:1 --list", Some("grpc list grpc://a.test:1")),
-            ("grpc --describe a.B a.test:1", None),
+            (
+                "grpc --describe a.B a.test:1",
+                Some("grpc describe grpc://a.test:1 a.B"),
+            ),
             (
                 "grpc grpc://a.test:1/a.B/C -d {} -n 5",
                 Some("grpc grpc://a.test:1 -m a.B/C -d {} -n 5"),

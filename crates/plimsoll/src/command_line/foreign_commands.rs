@@ -288,8 +288,8 @@ fn move_flags_back(words: &[OsString], texts: &[&str]) -> Option<Vec<OsString>> 
 /// Returns the load that sends the requests of a log to a target: `replay FILE --target URL --speed 10`; `None` without
 /// a file and a URL.
 fn replay_line(rest: &[&str]) -> Option<Vec<OsString>> {
-    const SPEED_FLAGS: [&str; 4] = ["--speed", "-speed", "--speedup", "--rate-factor"];
-    const TARGET_FLAGS: [&str; 6] = ["--target", "--url", "--host", "-u", "-t", "--base-url"];
+    const SPEED_FLAGS: [&str; 3] = ["speed", "speedup", "rate-factor"];
+    const TARGET_FLAGS: [&str; 6] = ["target", "url", "host", "u", "t", "base-url"];
     let (mut file, mut target, mut flags) = (None, None, Vec::new());
     let mut left = rest.iter().copied();
     while let Some(word) = left.next() {
@@ -297,7 +297,9 @@ fn replay_line(rest: &[&str]) -> Option<Vec<OsString>> {
             Some((flag, value)) if flag.starts_with('-') => (flag, Some(value)),
             _ => (word, None),
         };
-        if SPEED_FLAGS.contains(&flag) {
+        let bare = flag.trim_start_matches('-');
+        let is_flag = bare.len() < flag.len();
+        if is_flag && SPEED_FLAGS.contains(&bare) {
             let speed = attached.or_else(|| left.next())?;
             let unit = if speed.parse::<f64>().is_ok() {
                 "x"
@@ -305,7 +307,7 @@ fn replay_line(rest: &[&str]) -> Option<Vec<OsString>> {
                 ""
             };
             flags.extend(["--speed".to_owned(), format!("{speed}{unit}")]);
-        } else if TARGET_FLAGS.contains(&flag) {
+        } else if is_flag && TARGET_FLAGS.contains(&bare) {
             target = Some(attached.or_else(|| left.next())?);
         } else if !word.starts_with('-') && command_for_address(word).is_some() {
             target = Some(word);
@@ -335,10 +337,12 @@ fn socket_line(tool: &str, rest: &[&str]) -> Result<Vec<OsString>, Failure> {
         .unwrap_or("ws://HOST:PORT/");
     let command = registry::command_for_url(url).unwrap_or(registry::command_for_bare_address());
     let value = |names: &[&str]| {
-        let at = rest.iter().position(|word| names.contains(word))?;
+        let at = rest
+            .iter()
+            .position(|word| names.contains(&word.trim_start_matches('-')))?;
         rest.get(at + 1).copied()
     };
-    let message = value(&["-x", "--execute"]);
+    let message = value(&["x", "execute"]);
     if let Some(message) = message.filter(|_| rest.iter().any(|word| word.contains("://"))) {
         let ours = [
             command,

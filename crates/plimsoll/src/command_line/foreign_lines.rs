@@ -107,30 +107,27 @@ const TOOL_VARIABLES: [ToolVariables; 2] = [
     (
         "k6",
         &[
-            ("K6_VUS", &["--vus", "-u"]),
-            ("K6_DURATION", &["--duration", "-d"]),
-            ("K6_ITERATIONS", &["--iterations", "-i"]),
-            ("K6_STAGES", &["--stage", "--stages", "-s"]),
-            ("K6_RPS", &["--rps"]),
-            ("K6_MAX_REDIRECTS", &["--max-redirects"]),
-            ("K6_USER_AGENT", &["--user-agent"]),
-            ("K6_OUT", &["--out", "-o"]),
-            ("K6_SUMMARY_EXPORT", &["--summary-export"]),
-            (
-                "K6_INSECURE_SKIP_TLS_VERIFY",
-                &["--insecure-skip-tls-verify"],
-            ),
-            ("K6_NO_CONNECTION_REUSE", &["--no-connection-reuse"]),
+            ("K6_VUS", &["vus", "u"]),
+            ("K6_DURATION", &["duration", "d"]),
+            ("K6_ITERATIONS", &["iterations", "i"]),
+            ("K6_STAGES", &["stage", "stages", "s"]),
+            ("K6_RPS", &["rps"]),
+            ("K6_MAX_REDIRECTS", &["max-redirects"]),
+            ("K6_USER_AGENT", &["user-agent"]),
+            ("K6_OUT", &["out", "o"]),
+            ("K6_SUMMARY_EXPORT", &["summary-export"]),
+            ("K6_INSECURE_SKIP_TLS_VERIFY", &["insecure-skip-tls-verify"]),
+            ("K6_NO_CONNECTION_REUSE", &["no-connection-reuse"]),
         ],
     ),
     (
         "locust",
         &[
-            ("LOCUST_USERS", &["--users", "-u"]),
-            ("LOCUST_SPAWN_RATE", &["--spawn-rate", "-r"]),
-            ("LOCUST_RUN_TIME", &["--run-time", "-t"]),
-            ("LOCUST_HOST", &["--host", "-H"]),
-            ("LOCUST_LOCUSTFILE", &["--locustfile", "-f"]),
+            ("LOCUST_USERS", &["users", "u"]),
+            ("LOCUST_SPAWN_RATE", &["spawn-rate", "r"]),
+            ("LOCUST_RUN_TIME", &["run-time", "t"]),
+            ("LOCUST_HOST", &["host", "-H"]),
+            ("LOCUST_LOCUSTFILE", &["locustfile", "f"]),
         ],
     ),
 ];
@@ -160,10 +157,10 @@ fn add_tool_variables(
     for (name, spellings) in variables.iter().filter(|(_, flags)| !is_typed(flags)) {
         if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
             console::print_notice(format_args!(
-                "{name} is a variable of {tool}: {} {value}",
+                "{name} is a variable of {tool}: --{} {value}",
                 spellings[0]
             ));
-            added.push(format!("{}={value}", spellings[0]));
+            added.push(format!("--{}={value}", spellings[0]));
         }
     }
     texts.splice(command_length..command_length, added);

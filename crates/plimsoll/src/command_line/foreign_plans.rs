@@ -85,7 +85,7 @@ pub(crate) fn translate(words: &[&str]) -> Result<Option<Vec<OsString>>, Failure
         return line(&["artillery", "run", file]);
     }
     if format == "YAML" && text.lines().any(|line| line.starts_with("plan:")) {
-        return line(&["drill", "--benchmark", file]);
+        return line(&["drill", "-b", file]);
     }
     if format == "JSON" && text.contains("\"call\"") && text.contains("\"host\"") {
         return line(&["ghz", "--config", file]);
