@@ -126,7 +126,7 @@ const TOOL_VARIABLES: [ToolVariables; 2] = [
             ("LOCUST_USERS", &["users", "u"]),
             ("LOCUST_SPAWN_RATE", &["spawn-rate", "r"]),
             ("LOCUST_RUN_TIME", &["run-time", "t"]),
-            ("LOCUST_HOST", &["host", "-H"]),
+            ("LOCUST_HOST", &["host", "H"]),
             ("LOCUST_LOCUSTFILE", &["locustfile", "f"]),
         ],
     ),
@@ -148,10 +148,9 @@ fn add_tool_variables(
         1
     };
     let is_typed = |spellings: &[&str]| {
-        let mut flags = texts
-            .iter()
-            .map(|word| word.split('=').next().unwrap_or(word));
-        flags.any(|flag| spellings.contains(&flag))
+        let flags = texts.iter().filter_map(|word| word.strip_prefix('-'));
+        let mut names = flags.map(|flag| flag.trim_start_matches('-').split('=').next());
+        names.any(|name| name.is_some_and(|name| spellings.contains(&name)))
     };
     let mut added = Vec::new();
     for (name, spellings) in variables.iter().filter(|(_, flags)| !is_typed(flags)) {
