@@ -6,6 +6,7 @@ use clap::Command;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use super::combined_flags::take_value;
+use super::limits::is_time;
 use super::{find_counterparts, values, whole_line};
 use crate::command_line::possible_translations::find_plimsoll_flag;
 
@@ -226,7 +227,8 @@ fn is_search_flag(ours: &str) -> bool {
 
 /// Returns the line of a load with steps, or a line for each number of clients.
 fn ladder_line(root: &Command, call: CallLine<'_>, mut words: Vec<String>) -> Option<String> {
-    let time = take_value(&mut words, &TIME_FLAGS).map(|time| {
+    let time = take_value(&mut words, &TIME_FLAGS).or_else(|| take_step_time(&mut words));
+    let time = time.map(|time| {
         if time.parse::<f64>().is_ok() {
             format!("{time}s")
         } else {
@@ -263,6 +265,14 @@ fn ladder_line(root: &Command, call: CallLine<'_>, mut words: Vec<String>) -> Op
         "several rates at one target are the steps of a load: {}",
         call.with_flags(root, &words)?
     ))
+}
+
+/// Takes a step that is a time and no increment of the rate.
+fn take_step_time(words: &mut Vec<String>) -> Option<String> {
+    let mut rest = words.clone();
+    let time = take_value(&mut rest, &["step"]).filter(|value| is_time(value))?;
+    *words = rest;
+    Some(time)
 }
 
 /// Takes a first rate, an increment and a last rate from the words, and returns all rates.
@@ -344,6 +354,10 @@ mod tests {
             (
                 "ladder http://a.test/ --start 20 --step 20 --end 60 --step-duration 3s",
                 "plimsoll http http://a.test/ --step 3s:20/s --step 3s:40/s --step 3s:60/s",
+            ),
+            (
+                "ladder http://a.test/ --rates 50,100 --step 1s",
+                "plimsoll http http://a.test/ --step 1s:50/s --step 1s:100/s",
             ),
             (
                 "ladder grpc a.test:1 --call a.B.C -d '{}' --concurrency 2,8 -z 3s",
