@@ -7,6 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use plimsoll_protocols::interface::foreign::command_lines::LineTool;
+use plimsoll_protocols::registry::COMMAND_ENTRIES;
 
 use super::by_value::FLAGS_LEFT_OUT;
 use super::{
@@ -23,7 +24,10 @@ pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Er
     let kind = error.kind();
     let is_usage = error.use_stderr();
     let searched = || searches::search_tip(command, &words).filter(|_| is_usage);
-    let tip = if let Some(tip) = searched().or_else(|| number_list_tip(&error, command, &words)) {
+    let tip = if let Some(tip) = searched()
+        .or_else(|| number_list_tip(&error, command, &words))
+        .or_else(|| misspelt_command_tip(&error, command, &words))
+    {
         Some(tip)
     } else if is_own_flag_value_error(&error, &words) {
         None
@@ -76,6 +80,32 @@ fn number_list_tip(error: &Error, command: &Command, words: &[&str]) -> Option<S
     // Numbers of clients have the form of rates.
     combined_flags::split_rates(value)?;
     whole_line_tip(command, words)
+}
+
+/// Returns the whole line for one whose command is misspelt: with the similar command, or with the command for the
+/// target.
+fn misspelt_command_tip(error: &Error, command: &Command, words: &[&str]) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let similar: Vec<&str> = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(all)) => all.iter().map(String::as_str).collect(),
+        Some(ContextValue::String(one)) => vec![one.as_str()],
+        _ => Vec::new(),
+    };
+    let rest = words.get(2..)?;
+    let of_target = rest
+        .iter()
+        .find_map(|word| searches::command_for_address(word))?;
+    let is_call = |name: &&str| COMMAND_ENTRIES.iter().any(|entry| entry.name == *name);
+    let name = if similar.contains(&of_target) {
+        of_target
+    } else {
+        similar.iter().copied().find(is_call).unwrap_or(of_target)
+    };
+    let mut line = words.to_vec();
+    line[1] = name;
+    whole_line_tip(command, &line)
 }
 
 /// Returns the line with counterparts in place of all foreign flags, and below it what the line leaves out; `None` if
@@ -222,6 +252,7 @@ fn with_tip(mut error: Error, command: &Command, words: &[&str], tip: String) ->
         error.insert(ContextKind::InvalidArg, ContextValue::String(theirs));
     }
     error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::SuggestedSubcommand);
     error.remove(ContextKind::Usage);
     error.insert(
         ContextKind::Suggested,
