@@ -40,6 +40,27 @@ pub(crate) fn is_time(text: &str) -> bool {
     unit.len() < text.len() && TIME_UNITS.contains(&unit)
 }
 
+/// Returns a quantity with Plimsoll's unit for one with a unit of other tools, such as `100rps` or `2sec`; `None` for
+/// any other text.
+pub(super) fn plain_quantity(text: &str) -> Option<String> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(at);
+    let value: f64 = number.parse().ok()?;
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "rps" | "qps" | "tps" | "req/s" | "reqs/s" | "r/s" | "ps" | "hz" | "/sec" | "/second" => {
+            "/s"
+        }
+        "rpm" | "req/min" | "r/m" | "/min" | "/minute" => "/m",
+        "msec" | "msecs" | "millis" | "milliseconds" => "ms",
+        "sec" | "secs" | "second" | "seconds" => "s",
+        "min" | "mins" | "minute" | "minutes" => "m",
+        "hr" | "hrs" | "hour" | "hours" => "h",
+        "k" | "k/s" => return Some((value * 1000.0).to_string()),
+        _ => return None,
+    };
+    Some(format!("{number}{unit}"))
+}
+
 fn parse_limit(text: &str, is_failure: bool) -> Option<String> {
     let compact: String = text.split_whitespace().collect();
     let at = compact.find(['<', '>'])?;

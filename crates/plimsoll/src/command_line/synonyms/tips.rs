@@ -82,6 +82,66 @@ fn number_list_tip(error: &Error, command: &Command, words: &[&str]) -> Option<S
     whole_line_tip(command, words)
 }
 
+/// Returns the whole line for one whose quantities have units of other tools, such as `100rps` and `2sec`.
+fn other_unit_tip(error: &Error, command: &Command, words: &[&str]) -> Option<String> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return None;
+    };
+    limits::plain_quantity(value)?;
+    let line: Vec<String> = words
+        .iter()
+        .enumerate()
+        .map(|(at, word)| match word.split_once('=') {
+            Some((flag, value)) if flag.starts_with('-') => {
+                let plain = limits::plain_quantity(value);
+                plain.map_or_else(|| (*word).to_owned(), |value| format!("{flag}={value}"))
+            }
+            _ if at > 0 && words[at - 1].starts_with('-') => {
+                limits::plain_quantity(word).unwrap_or_else(|| (*word).to_owned())
+            }
+            _ => (*word).to_owned(),
+        })
+        .collect();
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    whole_line_tip(command, &line)
+}
+
+/// Minimum similarity of a misspelt flag and the flag that is meant.
+const MIN_FLAG_SIMILARITY: f64 = 0.75;
+
+/// Returns the whole line for one with misspelt flags: with the most similar flags of its command.
+fn misspelt_flags_tip(command: &Command, words: &[&str]) -> Option<String> {
+    let inner = innermost_command(command, words);
+    let longs: Vec<String> = (inner.get_arguments().chain(command.get_arguments()))
+        .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
+        .collect();
+    let line: Vec<String> = words
+        .iter()
+        .map(|word| {
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) => (flag, format!("={value}")),
+                None => (*word, String::new()),
+            };
+            let is_known = find_plimsoll_flag(inner, flag).is_some()
+                || find_plimsoll_flag(command, flag).is_some()
+                || whole_line::is_known(flag.trim_start_matches('-'));
+            if !flag.starts_with("--") || is_known {
+                return (*word).to_owned();
+            }
+            let near = (longs.iter())
+                .map(|long| {
+                    let similarity = strsim::normalized_damerau_levenshtein(&flag[2..], &long[2..]);
+                    (similarity, long)
+                })
+                .max_by(|a, b| a.0.total_cmp(&b.0))
+                .filter(|(similarity, _)| *similarity >= MIN_FLAG_SIMILARITY);
+            near.map_or_else(|| (*word).to_owned(), |(_, long)| format!("{long}{value}"))
+        })
+        .collect();
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    whole_line_tip(command, &line)
+}
+
 /// Returns the whole line for one whose command is misspelt: with the similar command, or with the command for the
 /// target.
 fn misspelt_command_tip(error: &Error, command: &Command, words: &[&str]) -> Option<String> {
