@@ -50,7 +50,7 @@ const OTHER_COMMANDS: [(&str, &str); 8] = [
 fn take_command(line: &mut LineBuilder) -> Result<(), String> {
     let first = line.words.first().map(String::as_str);
     let mut others = OTHER_COMMANDS.iter();
-    if let Some((name, instead)) = others.find(|(name, _)| first == Some(name)) {
+    if let Some((name, instead)) = others.find(|(name, _)| first == Some(*name)) {
         return Err(format!("`k6 {name}` has no counterpart: {instead}"));
     }
     if first == Some("cloud") {
