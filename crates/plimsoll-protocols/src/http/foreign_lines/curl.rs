@@ -117,7 +117,6 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["o", "output"], Text, Deferred),
         switch(&["O", "remote-name"], Dropped(NO_BODIES_HINT)),
         value(&["w", "write-out"], Text, Dropped(NO_WRITE_OUT_HINT)),
-        value(&["trace"], Text, Dropped(NO_FILE_HINT)),
         value(&["trace-ascii"], Text, Dropped(NO_FILE_HINT)),
         value(&["stderr"], Text, Dropped(NO_FILE_HINT)),
         value(
