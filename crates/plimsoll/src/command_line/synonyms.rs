@@ -131,7 +131,16 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["--arrivals {SPACING}"],
     ),
     (
-        &["sleep", "think-time", "wait-time", "delay-between-calls"],
+        &[
+            "sleep",
+            "think-time",
+            "think_time",
+            "wait-time",
+            "pause",
+            "pacing",
+            "delay-between-calls",
+            "delay-between-requests",
+        ],
         &["--think {TIME}"],
     ),
     (
@@ -180,7 +189,14 @@ const SYNONYMS: &[FlagSynonym] = &[
     (&["request", "m", "http-method", "verb"], &["-X {VERB}"]),
     (&["call", "rpc", "procedure", "service"], &["-m {METHOD}"]),
     (
-        &["H", "header", "headers", "rpc-header"],
+        &[
+            "H",
+            "header",
+            "headers",
+            "rpc-header",
+            "add-header",
+            "custom-header",
+        ],
         &["-H '{NAME: VALUE}'", "--metadata '{NAME: VALUE}'"],
     ),
     (
@@ -306,10 +322,20 @@ const SYNONYMS: &[FlagSynonym] = &[
         &["--host {HOST}", "--authority {AUTHORITY}"],
     ),
     (
-        &["h2", "http2", "h2c", "http2-prior-knowledge"],
+        &[
+            "h2",
+            "http2",
+            "h2c",
+            "http2-prior-knowledge",
+            "http-2",
+            "use-http2",
+        ],
         &["--http-version 2"],
     ),
-    (&["h1", "http1", "http1.1"], &["--http-version 1.1"]),
+    (
+        &["h1", "http1", "http1.1", "force-http1", "http-1.1"],
+        &["--http-version 1.1"],
+    ),
     (
         &["alpn", "no-tls-proto", "alpn-list"],
         &["--http-version auto"],
@@ -363,6 +389,11 @@ const SYNONYMS: &[FlagSynonym] = &[
     (
         &[
             "skipTLS",
+            "allow-insecure",
+            "trust-all",
+            "no-tls-verify",
+            "skip-cert-verify",
+            "ignore-ssl-errors",
             "skip-tls",
             "insecure-skip-tls-verify",
             "no-verify",
@@ -378,6 +409,8 @@ const SYNONYMS: &[FlagSynonym] = &[
             "cacert",
             "CAfile",
             "cafile",
+            "ca-bundle",
+            "cabundle",
             "ca-file",
             "root-certs",
             "root-ca",
@@ -481,6 +514,8 @@ const SYNONYMS: &[FlagSynonym] = &[
             "x",
             "http-proxy",
             "https-proxy",
+            "proxy-url",
+            "socks-proxy",
             "socks5",
             "socks5-hostname",
             "all-proxy",

@@ -153,6 +153,22 @@ mod tests {
     }
 
     #[test]
+    fn units_of_other_tools_are_replaced() {
+        let read =
+            ["100rps", "6000rpm", "2sec", "1.5k", "5s", "k", "body.json"].map(plain_quantity);
+        let expected = [
+            Some("100/s"),
+            Some("6000/m"),
+            Some("2s"),
+            Some("1500"),
+            None,
+            None,
+            None,
+        ];
+        assert_eq!(read.each_ref().map(Option::as_deref), expected);
+    }
+
+    #[test]
     fn failure_conditions_become_their_opposites() {
         let read = objective_from_failure;
         assert_eq!(read("p99>250ms").as_deref(), Some("p99 < 250ms"));

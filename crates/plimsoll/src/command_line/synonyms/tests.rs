@@ -136,7 +136,7 @@ fn unknown_flags_are_explained_by_meaning() {
     }
     let text = said("plimsoll http http://x --durration 3s");
     assert!(
-        text.contains("similar argument exists: '--duration'"),
+        text.contains("plimsoll http http://x --duration 3s"),
         "{text}"
     );
     assert!(!said("plimsoll http http://x --userpass me:hush").contains("hush"));

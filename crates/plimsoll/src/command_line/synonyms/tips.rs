@@ -12,7 +12,7 @@ use plimsoll_protocols::registry::COMMAND_ENTRIES;
 use super::by_value::FLAGS_LEFT_OUT;
 use super::{
     FLAGS_WITHOUT_COUNTERPART, combined_flags, find_counterpart, find_switch_with_number,
-    first_fitting_counterpart, innermost_command, searches, values, whole_line,
+    first_fitting_counterpart, innermost_command, limits, searches, values, whole_line,
 };
 use crate::command_line::httpie;
 use crate::command_line::possible_translations::{self, find_plimsoll_flag};
@@ -26,6 +26,7 @@ pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Er
     let searched = || searches::search_tip(command, &words).filter(|_| is_usage);
     let tip = if let Some(tip) = searched()
         .or_else(|| number_list_tip(&error, command, &words))
+        .or_else(|| other_unit_tip(&error, command, &words))
         .or_else(|| misspelt_command_tip(&error, command, &words))
     {
         Some(tip)
@@ -40,6 +41,7 @@ pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Er
             .or_else(|| httpie::translate(&words))
             .or_else(|| targets_file_tip(command, &words))
             .or_else(|| unknown_flag_tip(command, unknown, &words))
+            .or_else(|| misspelt_flags_tip(command, &words))
     } else {
         None
     };
