@@ -158,6 +158,8 @@ fn empty_variables_are_removed_from_environment() {
         found.and_then(|(_, value)| value?.to_str())
     };
     assert_eq!(value("SSL_VERIFY"), Some("False"));
+    let unlocked = value("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY");
+    assert_eq!(unlocked, Some("true"));
     let is_removed = |name: &str| command.get_envs().any(|of| of == (OsStr::new(name), None));
     assert!(is_removed("DATABASE_URL") && is_removed("SSL_KEYFILE_PATH"));
 }
