@@ -128,7 +128,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Schedules the retry of a call that the server refused for now, or records its failure: if it was sent too often,
-    /// or if it could not be sent again before its deadline. Calls with a connection of their own are not retried.
+    /// or if it could not be sent again before its deadline. Calls with a connection of their own are not retried. If
+    /// the run was interrupted, a call that would have been sent again is cut off.
     #[cold]
     pub(super) fn on_refused_call(
         &mut self,
@@ -143,11 +144,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let stall_timeout = self.share.load.stall_timeout;
         let wait = wait.filter(|wait| {
             let is_in_time = (now + *wait).since(call.arrival) < self.deadline_ns;
-            is_in_time && stall_timeout.is_none_or(|timeout| *wait < timeout) && !self.interrupted
+            is_in_time && stall_timeout.is_none_or(|timeout| *wait < timeout)
         });
         let (Some(wait), ConnectionRole::Slot(slot)) = (wait, role) else {
             return self.on_call_end(done, role, now);
         };
+        if self.interrupted {
+            let outcome = Outcome::Interrupted;
+            return self.on_call_end(&CompletedCall { outcome, ..*done }, role, now);
+        }
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.data.in_flight -= 1;
             connection.data.was_used = true;

@@ -271,6 +271,24 @@ fn refused_calls_fail_before_deadline_passes() {
     }
 }
 
+/// The interrupt ends them, not the server: they could have been sent again.
+#[test]
+fn refused_calls_are_cut_off_by_interrupt() {
+    for arrivals in arrival_models() {
+        let mut server = busy_for(60_000);
+        let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
+        let mut load = load(arrivals, 20.0, 3);
+        load.stages[0].duration = Some(Duration::from_secs(10));
+        load.deadline = Some(Duration::from_secs(60));
+        let worker = worker(load, network, 1, with_retries(1_000));
+        let (record, _) = run_worker(worker, Some(1));
+        assert_all_counted(&record);
+        assert_eq!(record.outcomes.get(Outcome::Unavailable), 0, "{record:?}");
+        let interrupted = record.outcomes.get(Outcome::Interrupted);
+        assert!(interrupted > 0, "{arrivals:?}: {record:?}");
+    }
+}
+
 /// Rejects all calls on every third connection.
 struct ThirdConnectionRejecter {
     opened: Vec<SimulatedPeerId>,

@@ -1,7 +1,7 @@
 //! Retries of a user's call: one that the server did not process, or that it refused for now.
 
-use plimsoll_model::Time;
 use plimsoll_model::metrics::measure::Count;
+use plimsoll_model::{Outcome, Time};
 
 use super::{CurrentCall, User};
 use crate::driver::{CompletedCall, RefusedCall};
@@ -55,7 +55,8 @@ impl<C: Scenario> User<C> {
     }
 
     /// Schedules the retry of a call that the server refused for now, or records its failure: if it was sent too often,
-    /// or if it could not be sent again before its deadline.
+    /// or if it could not be sent again before its deadline. If the run was interrupted, a call that would have been
+    /// sent again is cut off.
     #[cold]
     pub(super) fn on_refused_call(
         &mut self,
@@ -64,15 +65,21 @@ impl<C: Scenario> User<C> {
         context: &mut ScriptContext<'_>,
     ) {
         let (retries, number) = (self.shared.refusal_retries, self.call_number());
-        let is_interrupted = context.is_interrupted();
         let again = self.call.as_mut().and_then(|call| {
             let wait = retries.wait(refused, number, call.refusals)?;
-            let is_in_time = now + wait < call.deadline && !is_interrupted;
-            is_in_time.then_some((call, wait))
+            (now + wait < call.deadline).then_some((call, wait))
         });
         let Some((call, wait)) = again else {
             return self.on_call_end(&refused.done, now, context);
         };
+        if context.is_interrupted() {
+            let outcome = Outcome::Interrupted;
+            let done = CompletedCall {
+                outcome,
+                ..refused.done
+            };
+            return self.on_call_end(&done, now, context);
+        }
         call.restart();
         call.refusals += 1;
         call.resend_at = now + wait;
