@@ -64,6 +64,25 @@ const OPAQUE_PARAMETER_NAMES: [&str; 17] = [
     "verificationcode",
 ];
 
+/// Last words of names that describe a secret and hold none: `token_type=bearer`, `SignatureVersion=2`.
+const DESCRIBING_WORDS: [&str; 12] = [
+    "algorithm",
+    "count",
+    "enabled",
+    "expiry",
+    "length",
+    "limit",
+    "method",
+    "mode",
+    "timeout",
+    "ttl",
+    "type",
+    "version",
+];
+
+/// Words beside `key` that mark the key of a query as data: `sort_key=name`.
+const DATA_KEY_WORDS: [&str; 5] = ["cache", "foreign", "partition", "row", "sort"];
+
 /// Minimum length of an opaque value, in bytes. A shorter one is opaque if it has at least [`MIN_CODE_BYTES`] and a
 /// digit.
 const MIN_OPAQUE_BYTES: usize = 16;
@@ -172,13 +191,29 @@ pub fn subprotocol_token(name: &str) -> Option<&str> {
 /// Returns whether one of the words of `api_key`, `apiKey`, `api%5Fkey` or `X-Amz-Signature` indicates a secret.
 pub fn is_secret_parameter_name(name: &str) -> bool {
     let words = split_name(name);
-    has_secret_last_word(&words) || words.iter().any(|word| is_secret_parameter_word(word))
+    let contains_any = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
+    let is_data_key = contains_any(&DATA_KEY_WORDS) && !contains_any(&SECRET_KEY_WORDS);
+    let is_secret =
+        |word: &String| is_secret_parameter_word(word) && !(is_data_key && word == "key");
+    has_secret_last_word(&words) || !is_description(&words) && words.iter().any(is_secret)
 }
 
-/// Returns whether a query parameter is secret by its name, or by its name and the form of its value.
+/// Returns whether a query parameter is secret by its name, or by its name and the form of its value. The `key` of a
+/// query may be one of an API, or of the data.
 pub fn is_secret_parameter(name: &str, value: &str) -> bool {
+    let joined = split_name(name).concat();
+    if joined == "key" || OPAQUE_PARAMETER_NAMES.contains(&&*joined) {
+        return is_opaque(value);
+    }
     is_secret_parameter_name(name)
-        || OPAQUE_PARAMETER_NAMES.contains(&&*split_name(name).concat()) && is_opaque(value)
+}
+
+/// Returns whether a name of these words describes a secret, such as its type.
+fn is_description(words: &[String]) -> bool {
+    words.len() > 1
+        && words
+            .last()
+            .is_some_and(|word| DESCRIBING_WORDS.contains(&word.as_str()))
 }
 
 /// Returns whether a field of JSON or of a message is secret by its name, or by its name and the form of its value. The
@@ -204,7 +239,7 @@ fn has_secret_body_word(words: &[String]) -> bool {
             .any(|word| SECRET_KEY_WORDS.contains(&word.as_str()));
     let is_secret =
         |word: &String| is_secret_parameter_word(word) && !(is_data_key && word == "key");
-    has_secret_last_word(words) || words.iter().any(is_secret)
+    has_secret_last_word(words) || !is_description(words) && words.iter().any(is_secret)
 }
 
 /// Returns whether a number under this name is secret: numbers are secret only under the names of secrets that people
@@ -249,8 +284,18 @@ fn is_secret_parameter_word(word: &str) -> bool {
 pub(super) fn is_opaque(value: &str) -> bool {
     let has_digit = value.bytes().any(|b| b.is_ascii_digit());
     is_variable(value)
-        || value.len() >= MIN_OPAQUE_BYTES
+        || value.len() >= MIN_OPAQUE_BYTES && !consists_of_words(value)
         || value.len() >= MIN_CODE_BYTES && has_digit
+}
+
+/// Returns whether a value consists of words that are separated: `insufficient_scope`. Random text of this length has
+/// digits, or letters of both cases; codes that people type have other separators.
+fn consists_of_words(value: &str) -> bool {
+    let separators = ['_', '.'];
+    let is_word = |word: &str| {
+        word.bytes().all(|b| b.is_ascii_lowercase()) || word.bytes().all(|b| b.is_ascii_uppercase())
+    };
+    value.contains(separators) && value.split(separators).all(is_word)
 }
 
 /// Minimum length of the secret behind the name of an authentication scheme, in bytes, but for
@@ -391,10 +436,23 @@ mod tests {
             "AWSAccessKeyId",
             "code_verifier",
             "JSESSIONID",
+            "sort_api_key",
+            "primary_key",
         ] {
             assert!(is_secret_parameter_name(name), "{name}");
         }
-        for name in ["pass_through", "keyword", "max_tokens", "50%", "a%zz", "%é"] {
+        for name in [
+            "pass_through",
+            "keyword",
+            "max_tokens",
+            "sort_key",
+            "cacheKey",
+            "token_type",
+            "SignatureVersion",
+            "50%",
+            "a%zz",
+            "%é",
+        ] {
             assert!(!is_secret_parameter_name(name), "{name}");
         }
     }
@@ -408,6 +466,9 @@ mod tests {
             ("nonce", "n-0S6_WzA2Mj"),
             ("device_code", "GmRhmhcxhwAzkoEqiMEg"),
             ("client_secret", "x"),
+            ("key", "AIzaSyD-9tSrke72PouQMn"),
+            ("key", "$KEY"),
+            ("token_key", "x"),
         ] {
             assert!(is_secret_parameter(name, value), "{name}={value}");
         }
@@ -415,6 +476,9 @@ mod tests {
             ("code", "US"),
             ("code", "404"),
             ("state", "completed"),
+            ("code", "insufficient_permissions"),
+            ("state", "WAITING_FOR_APPROVAL"),
+            ("key", "en"),
             ("country_code", "4/0AX4XfWh-x_y"),
             ("status_code", "af0ifjsldkjafabc"),
         ] {
@@ -438,6 +502,7 @@ mod tests {
             "partition_key",
             "prompt_cache_key",
             "max_tokens",
+            "token_type",
             "model",
         ] {
             assert!(!is_secret_json_field(name, "x"), "{name}");
