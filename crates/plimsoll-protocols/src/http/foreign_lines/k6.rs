@@ -126,7 +126,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-usage-report"], Ignored),
         switch(&["no-color"], Ignored),
         switch(&["discard-response-bodies"], Ignored),
-        value(&["e", "env"], Text, Missing(NO_SCRIPT_HINT)),
+        value(&["e", "env"], Text, Deferred),
         value(&["tag"], Text, Ignored),
         value(
             &["c", "config"],
@@ -148,6 +148,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     take_command(line)?;
     let script = line.words.first().filter(|word| is_script(word)).cloned();
     let found = script.as_deref().and_then(scripts::read_script);
+    if found.is_none() && line.is_set("e") {
+        line.add_unsupported("-e", NO_SCRIPT_HINT);
+    }
+    let found = found.map(|text| script_steps::fill_k6_environment(&text, &line.values("e")));
     let options = found
         .as_deref()
         .map(ScriptOptions::find)

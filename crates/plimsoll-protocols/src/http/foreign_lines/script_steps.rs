@@ -10,7 +10,7 @@ mod plan_tables;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use regex::Regex;
+use regex::{NoExpand, Regex};
 
 use self::expressions::{
     Constants, add_pauses, find_constants, read_pause, read_request, remove_comments,
@@ -62,7 +62,7 @@ pub(super) fn read_k6_script(script: &str) -> ScriptUser {
     let script = remove_comments(script, "//");
     let constants = find_constants(
         &script,
-        r#"\b(?:const|let|var)\s+(\w+)\s*=\s*["'`]([^"'`$]*)["'`]"#,
+        r#"\b(?:const|let|var)\s+(\w+)\s*=\s*(?:__ENV\.\w+\s*(?:\|\||\?\?)\s*)?["'`]([^"'`$]*)["'`]"#,
     );
     let body = find_default_function(&script);
     let mut user = ScriptUser {
@@ -74,6 +74,23 @@ pub(super) fn read_k6_script(script: &str) -> ScriptUser {
     }
     user.note_control_flow(body, r"\b(?:if|for|while|switch)\s*\(");
     user
+}
+
+/// Returns a k6 script with the values of `variables` (`NAME=VALUE`) where it reads them from its environment.
+pub(super) fn fill_k6_environment(script: &str, variables: &[String]) -> String {
+    let mut filled = script.to_owned();
+    for (name, value) in variables.iter().filter_map(|text| text.split_once('=')) {
+        let pattern = format!(r"\b__ENV\.{}\b", regex::escape(name));
+        if let Ok(pattern) = Regex::new(&pattern)
+            && !value.contains(['"', '\\'])
+        {
+            let literal = format!("\"{value}\"");
+            filled = pattern
+                .replace_all(&filled, NoExpand(&literal))
+                .into_owned();
+        }
+    }
+    filled
 }
 
 /// Returns the text from the default function of a k6 script to what is exported next, such as `teardown`; the whole
@@ -89,7 +106,10 @@ fn find_default_function(script: &str) -> &str {
 /// Returns what a user of a Locust file does: its tasks, and the time between them.
 pub(super) fn read_locust_script(script: &str) -> ScriptUser {
     let script = remove_comments(script, "#");
-    let constants = find_constants(&script, r#"(?m)^\s*(\w+)\s*=\s*["']([^"'{]*)["']"#);
+    let constants = find_constants(
+        &script,
+        r#"(?m)^\s*(\w+)\s*=\s*(?:os\.(?:getenv|environ\.get)\(\s*["']\w+["']\s*,\s*)?["']([^"'{]*)["']"#,
+    );
     let mut user = ScriptUser::default();
     if script.contains("def on_start") {
         user.unread.push("on_start".to_owned());
@@ -418,6 +438,32 @@ export function teardown() { http.del(`${base}/all`); sleep(9); }
         );
         assert!(said.contains("; not read: the pause `pause()`, "), "{said}");
         assert!(plan.contains("# Not read: the pause `pause()`\n"), "{plan}");
+    }
+
+    #[test]
+    fn hosts_of_environment_are_given_or_default() {
+        let script = r#"
+const base = __ENV.BASE || 'http://a.test';
+export default function () {
+  http.get(`${base}/items`);
+  http.get(`${__ENV.OTHER}/x`);
+}
+"#;
+        let urls = |variables: &[&str]| {
+            let variables: Vec<String> = variables.iter().map(|text| (*text).to_owned()).collect();
+            let user = read_k6_script(&fill_k6_environment(script, &variables));
+            let urls = user.requests.into_iter().map(|request| request.url);
+            urls.collect::<Vec<_>>()
+        };
+        assert_eq!(urls(&["BAS=b", "BASE"]), ["http://a.test/items"]);
+        assert_eq!(
+            urls(&["BASE=http://$1.test", "OTHER=http://c.test"]),
+            ["http://$1.test/items", "http://c.test/x"]
+        );
+        let script =
+            "base = os.getenv(\"BASE\", \"http://a.test\")\nself.client.get(base + \"/x\")\n";
+        let user = read_locust_script(script);
+        assert_eq!(user.first_url().as_deref(), Some("http://a.test/x"));
     }
 
     #[test]

@@ -102,14 +102,14 @@ fn read_text(text: &str, constants: &Constants) -> Option<String> {
     constants.get(text).cloned()
 }
 
-/// Replaces `${NAME}` and `{NAME}` by constants.
+/// Replaces `${NAME}` and `{NAME}` by constants, and literals in such braces by their text.
 fn fill_template(template: &str, constants: &Constants) -> Option<String> {
     let mut filled = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}')?;
         filled.push_str(before.strip_suffix('$').unwrap_or(before));
-        filled.push_str(constants.get(name.trim())?);
+        filled.push_str(&read_text(name, constants)?);
         rest = after;
     }
     filled.push_str(rest);
