@@ -5,6 +5,7 @@
 //! [`mask_urls`](super::mask_urls), which masks them. Both are outside of the hot path.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
@@ -21,7 +22,8 @@ static KNOWN_SECRETS: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
 /// Remembers a secret value and its parts: the credentials behind the name of an authentication scheme, the password
 /// within those of `Basic`, the token in the name of a subprotocol, and those values of cookies that are secret by their
-/// names or their form. A value is remembered with and without the escapes of JSON, and without those of a query.
+/// names or their form. A value is remembered with and without the escapes of JSON and of a query, and with those of
+/// HTML.
 pub fn remember_secret(value: &str) {
     let mut parts = Vec::new();
     collect_parts(value, &mut parts);
@@ -50,6 +52,7 @@ fn collect_parts(value: &str, parts: &mut Vec<String>) {
         let literal = value.replace("{{{{", "{{");
         parts.push(decode_percent_encoding(&literal));
         parts.extend(other_json_forms(&literal));
+        parts.extend(encoded_forms(&literal));
         parts.push(literal);
     }
     if let Some(token) = subprotocol_token(value) {
@@ -98,6 +101,29 @@ fn other_json_forms(value: &str) -> Vec<String> {
     let escaped = serde_json::Value::from(value).to_string();
     let escaped = escaped.get(1..escaped.len() - 1).map(str::to_owned);
     let forms = unescaped.into_iter().chain(escaped);
+    forms.filter(|form| form != value).collect()
+}
+
+/// Returns a text as a query (RFC 3986 §2.1) and as HTML write it, where either differs from `value`.
+fn encoded_forms(value: &str) -> Vec<String> {
+    let (mut percent, mut html) = (String::new(), String::new());
+    for c in value.chars() {
+        match c {
+            '&' => html += "&amp;",
+            '<' => html += "&lt;",
+            '>' => html += "&gt;",
+            '"' => html += "&quot;",
+            _ => html.push(c),
+        }
+        if c.is_ascii_alphanumeric() || "-._~".contains(c) {
+            percent.push(c);
+            continue;
+        }
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            let _infallible = write!(percent, "%{byte:02X}");
+        }
+    }
+    let forms = [percent, html].into_iter();
     forms.filter(|form| form != value).collect()
 }
 
@@ -176,6 +202,8 @@ mod tests {
             (r#"no Qx8-"body""#, r#"Qx8-"body""#),
             (r#"{"n":"Qx9-\"field"}"#, r#"Qx9-\"field"#),
             ("Qx7-percent-encoded", "Qx7-percent-encoded"),
+            ("/x?y=Qx9-%22field", "Qx9-%22field"),
+            ("<p>Qx9-&quot;field</p>", "Qx9-&quot;field"),
             ("Qx7{{braces", "Qx7{{braces"),
             ("it begins: Qx7-known-be", "Qx7-known-be"),
             ("it begins: Qx7-know…", "Qx7-know"),
