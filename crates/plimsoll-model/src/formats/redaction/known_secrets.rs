@@ -9,7 +9,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use super::secret_names::{SECRET_SCHEMES, is_opaque, is_secret_parameter_name, subprotocol_token};
+use super::secret_names::{
+    SECRET_SCHEMES, is_opaque, is_secret_parameter_name, is_secret_word, subprotocol_token,
+};
 use crate::formats::base64_text::decode_base64;
 
 /// Minimum length of a secret that is masked, in bytes. A shorter one would hide ordinary words.
@@ -27,7 +29,8 @@ static KNOWN_SECRETS: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 pub fn remember_secret(value: &str) {
     let mut parts = Vec::new();
     collect_parts(value, &mut parts);
-    parts.retain(|part| part.len() >= MIN_KNOWN_BYTES);
+    // The password `password` would hide what an answer says of passwords.
+    parts.retain(|part| part.len() >= MIN_KNOWN_BYTES && !is_secret_word(part));
     if parts.is_empty() {
         return;
     }
@@ -192,6 +195,7 @@ mod tests {
         remember_secret("Qx7{{{{braces");
         remember_secret("Qx7-row-{{row.token}}");
         remember_secret("Qx7-a");
+        remember_secret("Password");
         for (text, hidden) in [
             (r#"401: {"got":"Qx7-known-bearer"}"#, "Qx7-known-bearer"),
             ("me:Qx7-password!", "me:Qx7-password"),
@@ -216,6 +220,7 @@ mod tests {
             "Qx7-known, and more",
             "Qx7-row-1 and Qx7-a",
             "no qx-english",
+            "Password is missing",
         ] {
             assert_eq!(mask_urls(text), text);
         }

@@ -273,6 +273,11 @@ fn has_secret_last_word(words: &[String]) -> bool {
     words.last().is_some_and(|word| word == SECRET_LAST_WORD) || words.concat() == "samlresponse"
 }
 
+/// Returns whether a text is a word that names secrets, such as `password`.
+pub(super) fn is_secret_word(text: &str) -> bool {
+    SECRET_PARAMETER_WORDS.contains(&&*text.to_ascii_lowercase())
+}
+
 fn is_secret_parameter_word(word: &str) -> bool {
     SECRET_PARAMETER_WORDS.contains(&word)
         || SECRET_PARAMETER_ENDINGS
