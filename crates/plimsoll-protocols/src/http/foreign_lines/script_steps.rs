@@ -13,8 +13,8 @@ use std::time::Duration;
 use regex::{NoExpand, Regex};
 
 use self::expressions::{
-    Constants, add_pauses, find_constants, read_pause, read_request, remove_comments,
-    split_arguments,
+    Constants, add_pauses, find_constants, read_pause, read_request, remove_comment_blocks,
+    remove_comments, split_arguments,
 };
 use self::plan_tables::{load_tables, toml_text};
 use crate::interface::foreign::command_lines::LineBuilder;
@@ -22,7 +22,7 @@ use crate::journey::PauseSpec;
 
 /// Requests and pauses of k6's JavaScript; the first group is a request's method.
 const K6_CALLS: &str =
-    r"\bhttp\.(get|post|put|patch|del|head|options|request|batch)\s*\(|\bsleep\s*\(";
+    r"\bhttp\.(get|post|put|patch|del|head|options|request|asyncRequest|batch)\s*\(|\bsleep\s*\(";
 
 /// Requests and pauses of Locust's Python; the first group is a request's method.
 const LOCUST_CALLS: &str =
@@ -59,11 +59,13 @@ pub(super) struct ScriptUser {
 
 /// Returns what a user of a k6 script does: what its default function does.
 pub(super) fn read_k6_script(script: &str) -> ScriptUser {
-    let script = remove_comments(script, "//");
-    let constants = find_constants(
+    let script = remove_comments(&remove_comment_blocks(script), "//");
+    let mut constants = find_constants(
         &script,
         r#"\b(?:const|let|var)\s+(\w+)\s*=\s*(?:__ENV\.\w+\s*(?:\|\||\?\?)\s*)?["'`]([^"'`$]*)["'`]"#,
     );
+    let numbers = r"(?m)\bconst\s+(\w+)\s*=\s*(\d+(?:\.\d+)?)\s*;?\s*$";
+    constants.extend(find_constants(&script, numbers));
     let body = find_default_function(&script);
     let mut user = ScriptUser {
         weights: vec![1],
@@ -73,6 +75,10 @@ pub(super) fn read_k6_script(script: &str) -> ScriptUser {
         user.add_between(pause);
     }
     user.note_control_flow(body, r"\b(?:if|for|while|switch)\s*\(");
+    if user.requests.is_empty() && user.unread.is_empty() && body.len() < script.len() {
+        let what = "functions that the default function calls";
+        user.unread.push(what.to_owned());
+    }
     user
 }
 
@@ -106,13 +112,19 @@ fn find_default_function(script: &str) -> &str {
 /// Returns what a user of a Locust file does: its tasks, and the time between them.
 pub(super) fn read_locust_script(script: &str) -> ScriptUser {
     let script = remove_comments(script, "#");
-    let constants = find_constants(
+    let mut constants = find_constants(
         &script,
         r#"(?m)^\s*(\w+)\s*=\s*(?:os\.(?:getenv|environ\.get)\(\s*["']\w+["']\s*,\s*)?["']([^"'{]*)["']"#,
     );
+    let numbers = r"(?m)^([A-Z][A-Z0-9_]*)\s*=\s*(\d+(?:\.\d+)?)\s*$";
+    constants.extend(find_constants(&script, numbers));
     let mut user = ScriptUser::default();
     if script.contains("def on_start") {
         user.unread.push("on_start".to_owned());
+    }
+    if script.contains("(SequentialTaskSet)") {
+        let what = "the order of a SequentialTaskSet";
+        user.unread.push(what.to_owned());
     }
     let tasks = split_tasks(&script);
     let is_only = tasks.len() == 1;
@@ -438,6 +450,38 @@ export function teardown() { http.del(`${base}/all`); sleep(9); }
         );
         assert!(said.contains("; not read: the pause `pause()`, "), "{said}");
         assert!(plan.contains("# Not read: the pause `pause()`\n"), "{plan}");
+    }
+
+    #[test]
+    fn comment_blocks_of_k6_are_not_read() {
+        let script = r#"
+const PAUSE = 0.5;
+export default function () {
+  /* http.get('http://other.test/old');
+     sleep(3); */
+  http.get('http://a.test/*');
+  sleep(PAUSE);
+  http.asyncRequest('GET', 'http://a.test/*/x');
+}
+"#;
+        let user = read_k6_script(script);
+        let requests: Vec<_> = user
+            .requests
+            .iter()
+            .map(|request| (&*request.url, request.pause))
+            .collect();
+        let pause = PauseSpec::Fixed(Duration::from_millis(500));
+        let expected = [
+            ("http://a.test/*", None),
+            ("http://a.test/*/x", Some(pause)),
+        ];
+        assert_eq!(requests, expected);
+        let script = "function f() { http.get('http://a.test'); }\nexport default () => { f(); }\n";
+        let unread = read_k6_script(script).unread;
+        assert_eq!(unread, ["functions that the default function calls"]);
+        let script = "class A(SequentialTaskSet):\n    @task\n    def b(self):\n        pass\n";
+        let unread = read_locust_script(script).unread;
+        assert_eq!(unread, ["the order of a SequentialTaskSet"]);
     }
 
     #[test]

@@ -23,6 +23,15 @@ pub(super) fn remove_comments(script: &str, begin: &str) -> String {
         .join("\n")
 }
 
+/// Removes the comments of several lines, `/* … */`, that begin a line. Elsewhere, `/*` may belong to a text.
+pub(super) fn remove_comment_blocks(script: &str) -> String {
+    let pattern = Regex::new(r"(?ms)^[ \t]*/\*.*?\*/");
+    pattern.map_or_else(
+        |_| script.to_owned(),
+        |pattern| pattern.replace_all(script, "").into_owned(),
+    )
+}
+
 /// Returns the constants that `pattern` finds; its groups are a name and a text.
 pub(super) fn find_constants(script: &str, pattern: &str) -> Constants {
     let Ok(pattern) = Regex::new(pattern) else {
@@ -45,7 +54,7 @@ pub(super) fn read_request(
         .map(|text| read_text(text.trim_start_matches("url="), constants));
     let mut texts = texts.take(2);
     let method = match method {
-        "request" => texts.next()??.to_uppercase(),
+        "request" | "asyncRequest" => texts.next()??.to_uppercase(),
         "del" => "DELETE".to_owned(),
         "batch" => return None,
         method => method.to_uppercase(),
