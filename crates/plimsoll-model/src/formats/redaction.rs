@@ -53,8 +53,11 @@ pub fn mask_plan(text: &str) -> Cow<'_, str> {
 fn find_secrets(text: &str) -> Vec<Range<usize>> {
     let mut secrets = find_userinfo_ranges(text);
     secrets.extend(find_pem_contents(text));
-    let fields = find_secret_parameters_in_text(text).into_iter();
-    let fields = fields.chain(find_json_secrets(text));
+    let mut fields = find_secret_parameters_in_text(text);
+    // The name of a variable is no secret, and says what to set.
+    fields.retain(|(_, value)| !is_variable(&text[value.clone()]));
+    fields.extend(find_json_secrets(text));
+    let fields = fields.into_iter();
     secrets.extend(fields.map(|(_, value)| value));
     secrets.extend(find_known_secrets(text));
     secrets
@@ -353,6 +356,7 @@ mod tests {
                 "/x?max_tokens=5&keyword=k&monkey=m",
             ),
             ("/x?key={{row.key}}", "/x?key={{row.key}}"),
+            ("/x?token=$TOKEN&sig=s", "/x?token=$TOKEN&sig=*"),
             ("/x?api%5Fkey=s&pass=t", "/x?api%5Fkey=*&pass=*"),
             ("/x?a=1;token=s;key=t&b=2", "/x?a=1;token=*******&b=2"),
             (
