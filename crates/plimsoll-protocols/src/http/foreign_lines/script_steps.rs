@@ -354,7 +354,8 @@ impl ScriptRequest {
             path if path.starts_with('/') => path.to_owned(),
             path => format!("/{path}"),
         };
-        let path = secrets.replace_secrets(&path);
+        // A `$NAME` of the script is text, not a variable.
+        let path = secrets.replace_secrets(&path.replace("=$", "=%24"));
         let plain = format!("{} {path}", self.method);
         let same = names.iter().filter(|name| **name == plain).count();
         let mut lines = vec!["\n[[steps]]".to_owned()];
