@@ -47,7 +47,7 @@ fn saved_plan_has_variables_for_secrets_of_bodies() {
             &["PLIMSOLL_BODY_TOKEN", "PLIMSOLL_BODY_TOKEN_2"],
         ),
         (
-            "target = \"bolt://a:1\"\n[call.bolt]\nservice = \"a.B:1.0\"\nmethod = \"c\"\n\
+            "target = \"sofa://a:1\"\n[call.bolt]\nservice = \"a.B:1.0\"\nmethod = \"c\"\n\
              arguments = '[{\"password\":\"hush-1\"}]'\n",
             &["PLIMSOLL_BODY_PASSWORD"],
         ),

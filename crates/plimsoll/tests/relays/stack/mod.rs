@@ -11,8 +11,9 @@ use crate::support;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,12 +25,26 @@ use support::{Place, wait};
 /// Redis has the first port, these the next ones, and gateways the following ones.
 const BACKENDS: u16 = 2;
 
-/// Returns the first of fifteen ports below the ephemeral range. Each test has its own `slot` for
-/// concurrent stacks; the process id separates test runs.
-fn first_port(slot: u32) -> u16 {
-    const SLOTS: u32 = 10;
+/// Returns the first of the 15 ports of a test's stack. The ports of a process are above those of [`free_port`] and below
+/// those that the kernel gives to clients, and none of them was in use when it took its first.
+///
+/// [`free_port`]: crate::support::ports::free_port
+fn first_port(slot: u16) -> u16 {
+    const SLOTS: u16 = 10;
+    const PORTS: u16 = 15;
+    const FIRST: u16 = 22_100;
+    const PROCESSES: u16 = 70;
+    static BASE: LazyLock<u16> = LazyLock::new(|| {
+        let own = (std::process::id() % u32::from(PROCESSES)) as u16;
+        let bases = (0..PROCESSES).map(|n| FIRST + (own + n) % PROCESSES * (SLOTS * PORTS));
+        let is_free = |base: &u16| {
+            (*base..base + SLOTS * PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        };
+        let mut free = bases.filter(is_free);
+        free.next().expect("a range of free ports")
+    });
     assert!(slot < SLOTS, "{slot}");
-    (10_000 + (std::process::id() % 150 * SLOTS + slot) * 15) as u16
+    *BASE + slot * PORTS
 }
 
 /// A stack in the test's folder, stopped when dropped.
@@ -39,14 +54,14 @@ struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    fn up(place: &'a Place, slot: u32, token_delay: &str) -> Stack<'a> {
+    fn up(place: &'a Place, slot: u16, token_delay: &str) -> Stack<'a> {
         Stack::up_with(place, slot, token_delay, &[])
     }
 
     /// Starts the stack with variables for its processes.
     fn up_with(
         place: &'a Place,
-        slot: u32,
+        slot: u16,
         token_delay: &str,
         variables: &[(&str, &str)],
     ) -> Stack<'a> {
