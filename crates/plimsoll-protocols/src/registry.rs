@@ -315,22 +315,15 @@ pub fn is_foreign_flag(command: &str, name: &str) -> bool {
     tools.any(|(_, tool)| tool.has_flag(name))
 }
 
-/// Names that other tools have for what a command measures, each with the command.
-const COMMAND_ALIASES: [(&str, &str); 7] = [
-    ("websocket", "ws"),
-    ("websockets", "ws"),
-    ("rest", "http"),
-    ("web-request", "http"),
-    ("rpc", "grpc"),
-    ("openai", "llm"),
-    ("genai", "llm"),
-];
-
 /// Returns the command that measures what other tools call `name`; `None` if they have no such name.
 pub fn command_alias(name: &str) -> Option<&'static str> {
-    let mut known = COMMAND_ALIASES.iter();
-    let found = known.find(|(theirs, _)| *theirs == name);
-    found.map(|(_, ours)| *ours)
+    match name {
+        "websocket" | "websockets" => Some("ws"),
+        "rest" | "web-request" => Some("http"),
+        "rpc" => Some("grpc"),
+        "openai" | "genai" => Some("llm"),
+        _ => None,
+    }
 }
 
 /// Returns the command whose targets have this URL's scheme.

@@ -24,8 +24,10 @@ const MAX_TABLE_ROWS: usize = 60;
 /// Minimum time between two readings from which a rate is drawn, in seconds.
 const MIN_RATE_WINDOW_S: f64 = 0.5;
 
-/// The charts: the metrics of each, and the format of their values.
-const CHARTS: [(&[ServerMetric], fn(f64) -> String); 3] = [
+/// The metrics of a chart, and the format of their values.
+type ChartMetrics = (&'static [ServerMetric], fn(f64) -> String);
+
+const CHARTS: [ChartMetrics; 3] = [
     (
         &[ServerMetric::RequestsRunning, ServerMetric::RequestsWaiting],
         format_level,

@@ -1,5 +1,5 @@
 //! `plimsoll` on a real (pseudo-) terminal.
-
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 #![allow(
     dead_code,
     reason = "a test binary uses what it needs of this, and no other part"

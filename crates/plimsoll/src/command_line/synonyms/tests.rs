@@ -2,6 +2,9 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 
+use clap::Command;
+
+use super::lookup::has_all_flags;
 use super::*;
 use crate::commands;
 

@@ -24,6 +24,6 @@ fn connections_over_tls_continue_after_pauses() {
         let run = place.run_json(&folder);
         assert_eq!(run["total"]["ok"], 9, "{run}");
         // The sessions went on, rather than being replaced.
-        assert_eq!(run["total"]["connections"]["opened"], 3, "{run}");
+        assert_eq!(run["total"]["connections_full"], 3, "{run}");
     }
 }
