@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_proxy_differ_from_those_behind_it() {
+    fn proxy_failures_differ_from_target_failures() {
         let mut recorder = Recorder::new(1);
         let mut addresses = TargetAddresses::default();
         let found = ResolvedAddresses {

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_before_their_call_have_no_time_to_first() {
+    fn earlier_tokens_have_no_first_time() {
         let answer = answer(&[(10, 4), (30, 4)], None);
         let times = (Time(20 * MS), Time(20 * MS));
         let measured = answer.token_measures(times, &GoodputBounds::default(), Time(40 * MS));

@@ -125,7 +125,7 @@ fn ladder_record_round_trips() {
 
 /// A batch has too few gaps between tokens for their p99.
 #[test]
-fn token_gaps_are_compared_by_replicate_in_batches() {
+fn token_gaps_are_compared_by_replicate() {
     let mut ladder = simulated(&[0.0, 40.0], 20, 5);
     for (rung, gap_us) in ladder.rungs.iter_mut().zip([2_000.0, 9_000.0]) {
         for (nth, slice) in rung.slices.iter_mut().enumerate() {

@@ -221,7 +221,7 @@ fn large_files_are_read_back_from_disk() {
 }
 
 #[test]
-fn requests_to_other_hosts_are_counted_and_named() {
+fn other_hosts_are_counted_and_named() {
     let entry = |second: u64, url: &str| {
         format!(
             r#"{{"startedDateTime": "2026-11-29T10:00:0{second}Z", "request": {{"method": "GET", "url": "{url}"}}}}"#

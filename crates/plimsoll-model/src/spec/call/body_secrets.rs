@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_bodies_become_variables_in_saved_plan() {
+    fn saved_bodies_have_variables() {
         let text = "target = \"grpc://a:1\"\n[call.grpc]\nmethod = \"/a.B/C\"\n\
                     message = { user = \"ada\", password = \"hush-one\", note = '{\"client_secret\":\"hush-two\"}' }\n\
                     [load]\nclients = 1\ncalls = 1\n";

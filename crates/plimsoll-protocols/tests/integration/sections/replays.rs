@@ -325,7 +325,7 @@ fn archives_and_cloudfront_logs_are_replayed() {
 
 /// Requests to the target's own host are replayed if there are any, unless a filter chooses hosts.
 #[test]
-fn archives_of_several_hosts_are_replayed_by_target() {
+fn archives_are_replayed_by_target() {
     let archive = |own: &str| {
         format!(
             r#"{{"log":{{"version":"1.2","entries":[

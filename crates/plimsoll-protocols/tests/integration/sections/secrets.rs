@@ -25,7 +25,7 @@ impl ResolveContext for VariableContext {
 }
 
 #[test]
-fn saved_plan_has_variables_for_secrets_of_bodies() {
+fn saved_plan_has_body_variables() {
     register_protocols();
     let load = "[load]\nclients = 1\ncalls = 1\n";
     for (call, variables) in [
@@ -91,7 +91,7 @@ fn saved_plan_has_variables_for_secrets_of_bodies() {
 }
 
 #[test]
-fn variables_of_rungs_and_lanes_differ_where_values_do() {
+fn variables_of_different_values_differ() {
     register_protocols();
     let plan = "target = \"http://a:1/\"\n[call.http]\npath = \"/?token=hush-1\"\n[load]\nrate = \"1/s\"\ncalls = 2\n";
     for variants in [

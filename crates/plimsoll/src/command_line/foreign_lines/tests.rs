@@ -270,7 +270,7 @@ fn flags_of_curl_and_h2load_match_their_help() {
 }
 
 #[test]
-fn scripts_behind_run_are_those_of_their_tools() {
+fn run_reads_scripts_of_tools() {
     plimsoll_protocols::registry::register_protocols();
     for (line, said) in [
         (

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn call_due_just_before_stall_may_meet_it() {
+    fn call_before_stall_may_meet_it() {
         let due: Vec<u64> = (0..1000).map(|n| n * MS).collect();
         let envelope = envelope(&due.iter().map(|due| 5_000 * MS + due).collect::<Vec<_>>());
         let exact = scheduled_time_bounds(&envelope, &due, Duration::ZERO).unwrap();

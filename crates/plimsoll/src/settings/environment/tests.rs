@@ -47,7 +47,7 @@ fn precedence_is_process_then_alias_then_file() {
 }
 
 #[test]
-fn env_file_cannot_run_code_or_choose_folders() {
+fn env_file_runs_and_places_nothing() {
     let mut environment = Environment::default();
     let text = "PLIMSOLL_HEADER_FROM_COMMAND=\"a: touch x\"\nPLIMSOLL_CODEC=x.so\nPLIMSOLL_RATE=5/s\n\
                 SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\nPLIMSOLL_OUT=x\nOUTPUT_DIR=/x\n";

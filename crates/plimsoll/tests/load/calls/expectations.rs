@@ -41,7 +41,7 @@ fn ok_calls(run: &Value) -> Vec<(&str, u64)> {
 }
 
 #[test]
-fn expected_texts_have_the_values_of_their_user() {
+fn expected_texts_have_user_values() {
     let steps = r#"
 [[steps]]
 name = "same"
@@ -169,7 +169,7 @@ fn unknown_and_unfilled_fields_name_their_key() {
 }
 
 #[test]
-fn expected_messages_have_the_values_of_their_user() {
+fn expected_messages_have_user_values() {
     let place = Place::new();
     let echo = place.serve(&["echo"]);
     let step = |name: &str, said: &str| {

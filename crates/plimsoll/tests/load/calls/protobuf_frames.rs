@@ -24,7 +24,7 @@ fn write_plan(place: &Place, address: &str, steps: &str) {
 }
 
 #[test]
-fn fields_of_binary_messages_are_matched_and_taken() {
+fn fields_of_binary_messages_are_taken() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "ws_server.py"));
     let steps = format!(

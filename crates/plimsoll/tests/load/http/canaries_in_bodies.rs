@@ -86,7 +86,7 @@ fn secrets_repeated_by_server_stay_hidden() {
 }
 
 #[test]
-fn secrets_of_bodies_never_appear_in_any_output() {
+fn secrets_of_bodies_appear_nowhere() {
     let place = Place::new();
     let address = serve_requests(|_, body| {
         // Whatever was sent in place of the secret is refused.
@@ -126,7 +126,7 @@ fn secrets_of_bodies_never_appear_in_any_output() {
 }
 
 #[test]
-fn secrets_of_steps_never_appear_in_any_output() {
+fn secrets_of_steps_appear_nowhere() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let address = server.address();
@@ -146,7 +146,7 @@ fn secrets_of_steps_never_appear_in_any_output() {
 }
 
 #[test]
-fn plan_errors_do_not_show_secrets_of_bodies() {
+fn plan_errors_show_no_body_secrets() {
     let place = Place::new();
     let plan = format!(
         "target = \"http://127.0.0.1:1/\"\n[load]\nclients = 1\n[[steps]]\npath = \"/a\"\n\

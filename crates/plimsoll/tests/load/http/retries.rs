@@ -25,7 +25,7 @@ fn count_of(run: &Value, name: &str) -> u64 {
 
 /// The servers say how long to wait in seconds and as a date, and close connections that are idle meanwhile.
 #[test]
-fn refused_requests_are_sent_again_after_retry_after() {
+fn refused_requests_respect_retry_after() {
     let place = Place::new();
     for (name, version) in [("uvicorn", "1.1"), ("hypercorn", "2")] {
         let mut command = python(&place, "asgi_server.py");

@@ -99,7 +99,7 @@ fn encoded_secret_parameter_names_are_recognised() {
 }
 
 #[test]
-fn codes_are_secret_when_their_values_are_opaque() {
+fn opaque_codes_are_secret() {
     for (name, value) in [
         ("code", "4/0AX4XfWh-x_y"),
         ("code", "$CODE"),

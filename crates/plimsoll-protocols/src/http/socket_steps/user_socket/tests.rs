@@ -384,7 +384,7 @@ fn frames_behind_upgrade_wait_for_their_step() {
 }
 
 #[test]
-fn close_behind_last_message_does_not_fail_step() {
+fn later_close_fails_no_step() {
     let close = encode_close_payload(1013, "later");
     let frames = segment(&[(Opcode::Text, b"last"), (Opcode::Close, &close)]);
     for closes in [false, true] {
@@ -402,7 +402,7 @@ fn close_behind_last_message_does_not_fail_step() {
 }
 
 #[test]
-fn violation_behind_last_message_does_not_fail_step() {
+fn later_violation_fails_no_step() {
     let mut driver = opened();
     assert_eq!(start(&mut driver, &until("last"), Time(5)), []);
     let mut bytes = segment(&[(Opcode::Text, b"last")]);
