@@ -50,7 +50,7 @@ fn handshake_only_mode_sends_no_request() {
         "--tls-version",
         "1.2",
         "--warmup",
-        "100ms",
+        "1s",
     ];
     // Our server has TLS 1.2 disabled.
     for (server, kinds) in [
