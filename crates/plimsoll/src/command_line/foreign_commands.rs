@@ -111,6 +111,9 @@ const VALIDATION_COMMANDS: [&str; 6] = [
     "check-config",
 ];
 
+/// Formats of files that may be typed in front of the file to import, where Plimsoll looks into the file.
+const IMPORT_FORMATS: [&str; 5] = ["k6", "har", "openapi", "swagger", "curl"];
+
 /// Words with which other tools print their version.
 const VERSION_WORDS: [&str; 5] = ["version", "-v", "-version", "ver", "about"];
 
@@ -201,7 +204,25 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         return line(ours);
     }
     if *first == "replay" {
+        if matches!(rest, [file] if file.ends_with(".har")) {
+            return line(complete_renamed("import", renamed("import")));
+        }
         return Ok(replay_line(rest));
+    }
+    if *first == "examples" && rest.is_empty() {
+        return line(vec!["--help".to_owned()]);
+    }
+    if ["import", "convert"].contains(first) && rest.contains(&"postman") {
+        return Err(Failure::usage(
+            "collections of Postman are not read",
+            "plimsoll import reads recordings of a browser (HAR), descriptions of a service (OpenAPI) and curl lines",
+        ));
+    }
+    if let ("import", [format, file]) = (*first, rest)
+        && IMPORT_FORMATS.contains(format)
+    {
+        let ours = vec!["import".to_owned(), (*file).to_owned()];
+        return line(complete_renamed("import", ours));
     }
     if let Some((_, reason, instead)) =
         (MISSING_COMMANDS.iter()).find(|(names, ..)| names.contains(first))
@@ -392,6 +413,10 @@ mod tests {
             ("validate plan.toml", "run plan.toml --dry-run"),
             ("lint http://a.test/", "http http://a.test/ --dry-run"),
             ("har a.har", "import a.har --out a.toml"),
+            ("import k6 a.js", "import a.js"),
+            ("import har a.har", "import a.har --out a.toml"),
+            ("replay a.har", "import a.har --out a.toml"),
+            ("examples", "--help"),
             ("stats", "report LATEST"),
             ("plot runs/a", "report runs/a"),
             ("websocket ws://a.test/ -n 5", "ws ws://a.test/ -n 5"),
@@ -450,6 +475,7 @@ mod tests {
             ("upgrade", "--version"),
             ("record", "plimsoll import session.har"),
             ("worker", "--rendezvous"),
+            ("convert --from postman a.json -o a.yaml", "Postman"),
             ("wscat -c ws://a.test/", "plimsoll ws ws://a.test/ -d hello"),
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();

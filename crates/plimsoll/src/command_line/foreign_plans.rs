@@ -97,7 +97,13 @@ pub(crate) fn translate(words: &[&str]) -> Result<Option<Vec<OsString>>, Failure
     };
     let ours = load_line(&settings).map_or_else(
         || "any load writes its plan: --save-plan plan.toml".to_owned(),
-        |ours| {
+        |mut ours| {
+            // Who only checks a plan starts no load.
+            ours.extend(
+                words
+                    .contains(&"--dry-run")
+                    .then(|| OsString::from("--dry-run")),
+            );
             format!(
                 "the same settings as flags, which write a plan: plimsoll {}",
                 quote_for_shell(&ours)
@@ -210,6 +216,9 @@ mod tests {
                 .contains("a plan is TOML, and this is YAML"),
             "{failure}"
         );
+        let failure = translate(&[&file, "--dry-run"]).expect_err("YAML");
+        let checked = "--duration 2s --save-plan plan.toml --dry-run";
+        assert!(failure.to_string().ends_with(checked), "{failure}");
         std::fs::write(&file, "[load]\nrate = \"5/s\"\n").expect("written");
         assert_eq!(translate(&[&file]).expect("TOML"), None);
         let recording = translate(&["a.har"]).expect("a recording");

@@ -251,7 +251,7 @@ pub(super) const FLAGS_LEFT_OUT: &[(&[&str], bool, &str)] = &[
             "max-regression",
         ],
         true,
-        "a comparison says which differences are real; `plimsoll track` judges the newest run against earlier ones, with an exit code",
+        "a comparison says which differences are real, and has no limit; `plimsoll track` measures two versions of a service, with an exit code",
     ),
     (
         &["type", "buckets", "histogram-buckets"],
@@ -291,7 +291,7 @@ pub(super) const FLAGS_LEFT_OUT: &[(&[&str], bool, &str)] = &[
     (
         &["fail-on", "fail-if", "fail-when"],
         true,
-        "a comparison says which differences are real; `plimsoll track` judges the newest run against earlier ones, with an exit code",
+        "a comparison says which differences are real, and has no limit; `plimsoll track` measures two versions of a service, with an exit code",
     ),
     (&["save-result"], false, "each run leaves a directory"),
     (
