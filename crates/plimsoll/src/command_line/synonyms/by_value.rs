@@ -108,7 +108,10 @@ pub(super) const SYNONYMS_BY_VALUE: &[FlagSynonym] = &[
         &["data-file", "f", "file", "input", "input-file", "D"],
         &["--dataset {FILE}", "--rows {ROWS}"],
     ),
-    (&["dataset", "dataset-path"], &["--dataset {FILE}"]),
+    (
+        &["dataset", "dataset-path", "prompts-file", "prompt-file"],
+        &["--dataset {FILE}"],
+    ),
     // Results: the file's name or the format says which.
     (
         &[
@@ -197,6 +200,8 @@ pub(super) const SYNONYMS_BY_VALUE: &[FlagSynonym] = &[
         &["--warmup {TIME}"],
     ),
     (&["hold", "hold-for", "plateau"], &["--duration {TIME}"]),
+    // The address of an endpoint that is scraped.
+    (&["prometheus", "prom"], &["--telemetry 127.0.0.1{:PORT}"]),
     (&["temperature"], &["--extra {temperature}"]),
     (&["top-p", "top_p"], &["--extra {top_p}"]),
     (&["top-k", "top_k"], &["--extra {top_k}"]),

@@ -63,7 +63,11 @@ pub(super) fn plain_quantity(text: &str) -> Option<String> {
 
 fn parse_limit(text: &str, is_failure: bool) -> Option<String> {
     let compact: String = text.split_whitespace().collect();
-    let at = compact.find(['<', '>'])?;
+    let Some(at) = compact.find(['<', '>']) else {
+        // `p99=50ms` names a limit, and no condition.
+        let (metric, value) = compact.split_once('=')?;
+        return time_objective(&time_statistic(metric)?, value).filter(|_| !is_failure);
+    };
     let (metric, rest) = compact.split_at(at);
     let (is_upper, value) = (rest.starts_with('<'), rest[1..].trim_start_matches('='));
     // The metric may follow the name of what is measured: `http_req_duration=p(95)`, `http.response_time.p99`.
@@ -137,6 +141,7 @@ mod tests {
             ("latency.p99.9<5ms", "p99.9 < 5ms"),
             ("p999<5", "p99.9 < 5ms"),
             ("avg<20ms", "mean < 20ms"),
+            ("p99=1us", "p99 < 1us"),
             ("rps>500", "rate > 500/s"),
         ] {
             assert_eq!(

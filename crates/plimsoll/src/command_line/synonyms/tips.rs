@@ -9,9 +9,9 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use plimsoll_protocols::interface::foreign::command_lines::LineTool;
 use plimsoll_protocols::registry::COMMAND_ENTRIES;
 
-use super::by_value::FLAGS_LEFT_OUT;
+use super::by_value::{FLAGS_LEFT_OUT, SYNONYMS_BY_VALUE};
 use super::{
-    FLAGS_WITHOUT_COUNTERPART, combined_flags, find_counterpart, find_switch_with_number,
+    FLAGS_WITHOUT_COUNTERPART, SYNONYMS, combined_flags, find_counterpart, find_switch_with_number,
     first_fitting_counterpart, innermost_command, limits, searches, values, whole_line,
 };
 use crate::command_line::httpie;
@@ -40,15 +40,49 @@ pub(crate) fn add_tip(error: Error, command: &Command, typed: &[OsString]) -> Er
         searches::search_flag_tip(command, unknown, &words)
             .or_else(|| httpie::translate(&words))
             .or_else(|| targets_file_tip(command, &words))
-            .or_else(|| unknown_flag_tip(command, unknown, &words))
-            .or_else(|| misspelt_flags_tip(command, &words))
+            .or_else(|| baseline_tip(command, &words))
+            .or_else(|| {
+                let tip = unknown_flag_tip(command, unknown, &words);
+                // A tip without a line does not correct the other flags.
+                let has_line = tip.as_ref().is_some_and(|tip| tip.contains("plimsoll "));
+                if has_line {
+                    tip
+                } else {
+                    misspelt_flags_tip(command, &words).or(tip)
+                }
+            })
     } else {
         None
     };
     match tip {
-        Some(tip) => with_tip(error, command, &words, tip),
+        Some(tip) => {
+            let note = variables_note(&tip);
+            with_tip(error, command, &words, tip + &note)
+        }
         None => without_escape_hint(error),
     }
+}
+
+/// Returns the note about the variables in a tip's line, which a shell or Plimsoll replaces; empty if there are none.
+fn variables_note(tip: &str) -> String {
+    let line = tip.lines().next().unwrap_or_default();
+    let mut names: Vec<&str> = Vec::new();
+    for part in line.split('$').skip(1) {
+        let part = part.strip_prefix('{').unwrap_or(part);
+        let is_other = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        let name = &part[..part.find(is_other).unwrap_or(part.len())];
+        let is_name = name.starts_with(|c: char| c.is_ascii_uppercase());
+        if is_name && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let Some(first) = names.first() else {
+        return String::new();
+    };
+    format!(
+        "\n  set {} first, for example: export {first}=...",
+        names.join(" and ")
+    )
 }
 
 /// Returns whether the error is about an invalid value of a Plimsoll flag that was typed by its long name and whose
@@ -114,8 +148,12 @@ const MIN_FLAG_SIMILARITY: f64 = 0.75;
 /// Returns the whole line for one with misspelt flags: with the most similar flags of its command.
 fn misspelt_flags_tip(command: &Command, words: &[&str]) -> Option<String> {
     let inner = innermost_command(command, words);
-    let longs: Vec<String> = (inner.get_arguments().chain(command.get_arguments()))
-        .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
+    let longs: Vec<&str> = (inner.get_arguments().chain(command.get_arguments()))
+        .filter_map(clap::Arg::get_long)
+        .collect();
+    let theirs: Vec<&str> = (SYNONYMS.iter().chain(SYNONYMS_BY_VALUE))
+        .flat_map(|(names, _)| names.iter().copied())
+        .filter(|name| name.len() > 3 && first_fitting_counterpart(inner, name, None).is_some())
         .collect();
     let line: Vec<String> = words
         .iter()
@@ -126,22 +164,47 @@ fn misspelt_flags_tip(command: &Command, words: &[&str]) -> Option<String> {
             };
             let is_known = find_plimsoll_flag(inner, flag).is_some()
                 || find_plimsoll_flag(command, flag).is_some()
-                || whole_line::is_known(flag.trim_start_matches('-'));
+                || whole_line::is_known(flag.trim_start_matches('-'))
+                || left_out_reason(flag.trim_start_matches('-')).is_some();
             if !flag.starts_with("--") || is_known {
                 return (*word).to_owned();
             }
-            let near = (longs.iter())
-                .map(|long| {
-                    let similarity = strsim::normalized_damerau_levenshtein(&flag[2..], &long[2..]);
-                    (similarity, long)
-                })
-                .max_by(|a, b| a.0.total_cmp(&b.0))
-                .filter(|(similarity, _)| *similarity >= MIN_FLAG_SIMILARITY);
-            near.map_or_else(|| (*word).to_owned(), |(_, long)| format!("{long}{value}"))
+            let near =
+                find_similar(&flag[2..], &longs).or_else(|| find_similar(&flag[2..], &theirs));
+            near.map_or_else(|| (*word).to_owned(), |near| format!("--{near}{value}"))
         })
         .collect();
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     whole_line_tip(command, &line)
+}
+
+/// Returns the name that is most similar to that of a misspelt flag; `None` if none is similar enough.
+fn find_similar<'a>(typed: &str, names: &[&'a str]) -> Option<&'a str> {
+    let (similarity, name) = (names.iter())
+        .map(|name| (strsim::normalized_damerau_levenshtein(typed, name), *name))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (similarity >= MIN_FLAG_SIMILARITY).then_some(name)
+}
+
+/// Returns the line of a load that is compared with an earlier run: the load, and the comparison with its run.
+fn baseline_tip(command: &Command, words: &[&str]) -> Option<String> {
+    let at = words.iter().position(|word| *word == "--baseline")?;
+    let earlier = *words.get(at + 1)?;
+    let mut load: Vec<&str> = words[..at].to_vec();
+    load.extend(&words[at + 2..]);
+    let inner = innermost_command(command, &load);
+    find_plimsoll_flag(inner, "--connections")?;
+    if find_plimsoll_flag(inner, "--baseline").is_some() {
+        return None;
+    }
+    let line = whole_line::replace_flags(command, &load)?;
+    let notes = line.notes.iter().map(|note| format!("\n  {note}"));
+    Some(format!(
+        "plimsoll {} && plimsoll compare {} LATEST{}",
+        line.text,
+        shell_words::quote(earlier),
+        notes.collect::<String>()
+    ))
 }
 
 /// Returns the whole line for one whose command is misspelt: with the similar command, or with the command for the

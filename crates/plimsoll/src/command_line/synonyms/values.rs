@@ -84,10 +84,11 @@ pub(super) fn split_tail(line: &str) -> (&str, &str) {
     line.split_at(at.unwrap_or(line.len()))
 }
 
-/// Returns whether a value has the form that the placeholder in a counterpart requires; true if there is no value.
+/// Returns whether a value has the form that the placeholder in a counterpart requires. Without a value, every
+/// placeholder but a port's can be shown as it is.
 pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
     let (Some(placeholder), Some(value)) = (placeholder(ours), value) else {
-        return true;
+        return !ours.contains("{:PORT}");
     };
     let is_number = value.parse::<f64>().is_ok();
     match placeholder {
@@ -111,6 +112,7 @@ pub(super) fn value_fits(ours: &str, value: Option<&str>) -> bool {
             .iter()
             .any(|end| value.ends_with(end)),
         "NAME: VALUE" => value.contains(':'),
+        ":PORT" => (value.strip_prefix(':')).is_some_and(|port| port.parse::<u16>().is_ok()),
         condition if CONDITIONS.contains(&condition) => meets_condition(condition, value),
         name if BODY_MEMBERS.contains(&name) => is_number,
         _ => objective(placeholder, value).is_none_or(|limit| limit.is_some()),
@@ -208,6 +210,17 @@ pub(super) fn fill_placeholder(text: &str, value: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_alone_are_of_this_machine() {
+        let ours = "--telemetry 127.0.0.1{:PORT}";
+        assert!(value_fits(ours, Some(":9464")));
+        for other in [None, Some("http://a.test:9091"), Some("9464")] {
+            assert!(!value_fits(ours, other), "{other:?}");
+        }
+        let filled = fill_placeholder(ours, Some(":9464"));
+        assert_eq!(filled, "--telemetry 127.0.0.1:9464");
+    }
 
     #[test]
     fn values_decide_between_counterparts() {
