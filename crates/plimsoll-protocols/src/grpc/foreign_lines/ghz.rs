@@ -295,7 +295,12 @@ fn add_output(line: &mut LineBuilder) {
     let format = line.value("O").unwrap_or_default().to_owned();
     match (format.as_str(), line.value("o").map(str::to_owned)) {
         ("html", file) => line.add("--html", file.unwrap_or_else(|| "-".to_owned())),
-        ("json" | "pretty", None) => line.add_switch("--json"),
+        ("json" | "pretty", file) => {
+            line.add_switch("--json");
+            if file.is_some() {
+                line.add_unsupported("-o", "`> FILE` behind the line writes the JSON to a file");
+            }
+        }
         ("summary" | "", None) => {}
         _ => line.add_unsupported(
             "-O",

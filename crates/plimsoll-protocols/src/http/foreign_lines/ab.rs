@@ -1,7 +1,8 @@
 //! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
 use super::{
-    NO_FILE_HINT, add_basic_auth, add_content_type, add_proxy, take_target_without_verification,
+    NO_FILE_HINT, REQUESTS_FILE_HINT, add_basic_auth, add_content_type, add_proxy,
+    take_target_without_verification,
 };
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words,
@@ -46,7 +47,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("--suite names a suite of TLS 1.3 or 1.2"),
         ),
-        value(&["g"], Text, Dropped(NO_FILE_HINT)),
+        value(&["g"], Text, Dropped(REQUESTS_FILE_HINT)),
         value(&["e"], Text, Dropped(NO_FILE_HINT)),
         switch(&["w"], Missing("--html FILE writes a page")),
         value(&["x"], Text, Ignored),

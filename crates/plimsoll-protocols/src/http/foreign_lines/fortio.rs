@@ -1,6 +1,6 @@
 //! Translates command lines of [fortio](https://github.com/fortio/fortio).
 
-use super::{NO_FILE_HINT, add_basic_auth, take_target_without_verification};
+use super::{JSON_FILE_HINT, NO_FILE_HINT, add_basic_auth, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, OurFlag, Words,
 };
@@ -69,7 +69,7 @@ static FORTIO_FLAGS: [LineFlag; 41] = [
     value(&["p"], Text, Ignored),
     value(&["r"], Decimal, Ignored),
     value(&["labels"], Text, Ignored),
-    value(&["json"], Text, Dropped(NO_FILE_HINT)),
+    value(&["json"], Text, Dropped(JSON_FILE_HINT)),
     switch(&["a"], Dropped(NO_FILE_HINT)),
     value(&["data-dir"], Text, Dropped(NO_FILE_HINT)),
     switch(&["grpc"], Deferred),

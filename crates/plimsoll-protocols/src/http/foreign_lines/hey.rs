@@ -1,8 +1,8 @@
 //! Translates command lines of [hey](https://github.com/rakyll/hey).
 
 use super::{
-    NO_FILE_HINT, add_basic_auth, add_content_type, add_deadline, add_get_with_body, add_proxy,
-    add_redirects, add_workers, decimal_value, reject_leading_at_sign,
+    REQUESTS_FILE_HINT, add_basic_auth, add_content_type, add_deadline, add_get_with_body,
+    add_proxy, add_redirects, add_workers, decimal_value, reject_leading_at_sign,
     take_target_without_verification,
 };
 use crate::interface::foreign::command_lines::FlagMeaning::{
@@ -19,7 +19,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c"], Number, Deferred),
         value(&["q"], Decimal, Deferred),
         value(&["z"], Time, Deferred),
-        value(&["o"], Text, Dropped(NO_FILE_HINT)),
+        value(&["o"], Text, Dropped(REQUESTS_FILE_HINT)),
         value(&["m"], Text, OurFlag("-X", "")),
         value(&["H"], Text, OurFlag("-H", "")),
         value(&["t"], Number, Deferred),

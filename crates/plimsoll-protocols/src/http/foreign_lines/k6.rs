@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use plimsoll_model::formats::units::Period;
 
-use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects, script_steps, scripts};
+use super::{
+    JSON_FILE_HINT, NO_FILE_HINT, NO_SCRIPT_HINT, REQUESTS_FILE_HINT, add_alpn, add_redirects,
+    script_steps, scripts,
+};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Ignored, Missing, OurFlag,
 };
@@ -83,8 +86,8 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-vu-connection-reuse"], OurFlag("--cold", "")),
         value(&["user-agent"], Text, Header("user-agent")),
         value(&["local-ips"], Text, OurFlag("--source", "")),
-        value(&["o", "out"], Text, Dropped(NO_FILE_HINT)),
-        value(&["summary-export"], Text, Dropped(NO_FILE_HINT)),
+        value(&["o", "out"], Text, Dropped(REQUESTS_FILE_HINT)),
+        value(&["summary-export"], Text, Dropped(JSON_FILE_HINT)),
         value(
             &["summary-mode"],
             Text,

@@ -1,7 +1,7 @@
 //! Recognises command lines of tools that read their load from a file: [drill](https://github.com/fcsonline/drill) and
 //! [Artillery](https://www.artillery.io/). The translation has the first request and the numbers in the file.
 
-use super::{NO_FILE_HINT, scripts, take_target_without_verification};
+use super::{JSON_FILE_HINT, NO_FILE_HINT, scripts, take_target_without_verification};
 use crate::interface::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Ignored, Missing, OurFlag,
 };
@@ -63,7 +63,7 @@ pub(super) static ARTILLERY_TOOL: LineTool = LineTool {
     flags: &[
         value(&["c", "count"], Number, Deferred),
         value(&["n", "num"], Number, Deferred),
-        value(&["o", "output"], Text, Dropped(NO_FILE_HINT)),
+        value(&["o", "output"], Text, Dropped(JSON_FILE_HINT)),
         switch(&["k", "insecure"], OurFlag("--insecure", "")),
         switch(&["q", "quiet"], OurFlag("-q", "")),
         value(&["t", "target"], Text, Deferred),
