@@ -90,6 +90,15 @@ fn find_schemes(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
     all_schemes().find_map(|schemes| Some((schemes, schemes.uses_tls(scheme)?)))
 }
 
+/// Returns the scheme that differs from a misspelt one in one letter.
+fn find_similar_scheme(typed: &str) -> Option<&'static str> {
+    let mut all = distinct_schemes().flat_map(|s| std::iter::once(s.plain).chain(s.secured));
+    all.find(|ours| {
+        let pairs = ours.bytes().zip(typed.bytes());
+        typed.len() > 3 && ours.len() == typed.len() && pairs.filter(|(a, b)| a != b).count() == 1
+    })
+}
+
 /// The two schemes of Unix domain sockets.
 const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
@@ -215,6 +224,10 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
                 "scheme `{scheme}` is not one of a target: write {ours}://{}",
                 strip_userinfo(rest)
             ));
+        }
+        if let Some(near) = find_similar_scheme(scheme) {
+            let rest = strip_userinfo(rest);
+            return Err(format!("unknown scheme `{scheme}`: write {near}://{rest}"));
         }
         let known: Vec<String> = distinct_schemes()
             .map(|s| match s.secured {
@@ -442,6 +455,7 @@ mod tests {
             ("http://a:0/x", "`0` is not a port"),
             ("https://me@a:1/x", "don't belong"),
             ("ftp://a:1", "unknown scheme `ftp`"),
+            ("htpp://a:1/x", "`htpp`: write http://a:1/x"),
             ("grpc://a", "has no port: write grpc://a:PORT"),
             ("grpc://a:0", "`0` is not a port"),
             ("grpc://a:70000", "`70000` is not a port"),
