@@ -10,7 +10,7 @@ use clap::Command;
 use plimsoll_protocols::registry;
 
 use crate::command_line::possible_translations::{find_plimsoll_flag, foreign_line_tip};
-use crate::command_line::synonyms::{is_time, search_tip};
+use crate::command_line::synonyms::{is_time, search_tip, whole_line_tip};
 use crate::failure::Failure;
 
 /// Returns the error about a line with a flag that has another meaning in Plimsoll; `None` if it has no such flag.
@@ -39,7 +39,8 @@ pub(crate) fn misread_flag_failure(root: &Command, typed: &[OsString]) -> Option
             .any(|word| word.starts_with("-X") || word.starts_with("--method"));
         let time = short_flag_value(own, "-d").filter(|value| !has_method && is_time(value));
         if let Some(time) = time {
-            let tip = foreign_line_tip(root, &words[1..]);
+            let tip = foreign_line_tip(root, &words[1..])
+                .or_else(|| length_line_tip(root, command, &words));
             let tip = tip.unwrap_or_else(|| {
                 format!(
                     "for a load of this length write --duration {time} (-z {time}); \
@@ -67,6 +68,23 @@ pub(crate) fn misread_flag_failure(root: &Command, typed: &[OsString]) -> Option
         format_args!("-u {users}: a number, but -u is USER:PASSWORD here"),
         &foreign_line_tip(root, &words[1..])?,
     ))
+}
+
+/// Returns the tip for a line whose `-d` is a length, and which has short flags of other tools, too.
+fn length_line_tip(root: &Command, command: &Command, words: &[&str]) -> Option<String> {
+    let is_foreign = |word: &&str| {
+        let is_short = word.len() == 2 && word.starts_with('-') && *word != "--";
+        is_short && find_plimsoll_flag(command, word).is_none()
+    };
+    if !words.contains(&"-d") || !words.iter().any(is_foreign) {
+        return None;
+    }
+    let line = words.iter().map(|word| match *word {
+        "-d" => "--duration",
+        word => word,
+    });
+    let line = whole_line_tip(root, &line.collect::<Vec<&str>>())?;
+    Some(format!("for a load of this length: {line}"))
 }
 
 /// Returns the value of a short flag, which is attached to the flag or is the next word.
@@ -98,6 +116,10 @@ mod tests {
         for (line, said) in [
             ("plimsoll http -d1s http://a.test/", "--duration 1s"),
             ("plimsoll http -d 10s http://a.test/", "-X POST -d 10s"),
+            (
+                "plimsoll http http://a.test/ -r 100 -d 2s",
+                "for a load of this length: plimsoll http http://a.test/ --rate 100/s --duration 2s",
+            ),
             (
                 "plimsoll http -c 20 -d 1s http://a.test/",
                 "as a line of wrk it is: plimsoll http http://a.test/ --clients 20 --duration 1s",

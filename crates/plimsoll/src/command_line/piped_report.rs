@@ -65,6 +65,11 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
             "type=json" => ours.push("--json".into()),
             "type=text" => {}
             kind if *name == "report" && kind.starts_with("type=hist") => {
+                if kind.contains('[') {
+                    console::print_notice(
+                        "the bounds of a histogram can't be chosen: its bars follow the figures",
+                    );
+                }
                 ours.push("--histogram".into());
             }
             file if !flag.starts_with('-') => match find_run_in(file) {
