@@ -137,6 +137,7 @@ pub(super) const SYNONYMS_BY_VALUE: &[FlagSynonym] = &[
             "--requests && plimsoll report LATEST --export csv {CSV}",
             "--requests && plimsoll report LATEST --export csv results{csv}",
             "--export csv {CSV}",
+            "--markdown -{markdown}",
         ],
     ),
     (

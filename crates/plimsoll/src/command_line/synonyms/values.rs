@@ -25,7 +25,9 @@ const FORMAT_NAMES: [&str; 5] = ["json", "csv", "html", "text", "/dev/null"];
 const BODY_MEMBERS: [&str; 4] = ["temperature", "top_p", "top_k", "frequency_penalty"];
 
 /// Placeholders that are replaced by nothing: the value only decides whether the counterpart fits.
-const CONDITIONS: [&str; 8] = ["json", "csv", "0", "hist", "1.0", "1.1", "1.2", "1.3"];
+const CONDITIONS: [&str; 9] = [
+    "json", "csv", "markdown", "0", "hist", "1.0", "1.1", "1.2", "1.3",
+];
 
 /// Returns whether a value meets the condition that a placeholder of [`CONDITIONS`] stands for.
 fn meets_condition(condition: &str, value: &str) -> bool {
@@ -240,6 +242,7 @@ mod tests {
             ("--html {HTML}", "page.html", "csv"),
             ("--json{json}", "json", "csv"),
             ("--histogram{hist}", "hist[0,1ms]", "text"),
+            ("--markdown -{markdown}", "markdown", "csv"),
             ("--tls-version 1.2{1.2}", "1.2", "1.3"),
             ("--tls-version 1.2{1.2}", "TLSv1.2", "12"),
             ("--tls-version 1.3{1.3}", "VersionTLS13", "TLS12"),
