@@ -75,9 +75,9 @@ const NO_SCRIPT_HINT: &str =
     "there is no script language; fields such as {{seq}} and --rows vary requests";
 const NO_FILE_HINT: &str =
     "every run leaves a directory, and `plimsoll report --export` writes files from it";
-/// For files with a line per request.
+/// The hint at files with a line per request.
 const REQUESTS_FILE_HINT: &str = "a line of Plimsoll with --requests keeps each request, and `plimsoll report LATEST --export csv DIR` (or `lines FILE`) writes them";
-/// For files with the figures of a run.
+/// The hint at files with the figures of a run.
 const JSON_FILE_HINT: &str = "a line of Plimsoll with `--json > FILE` writes the figures as JSON";
 const NO_HTTP3_HINT: &str = "HTTP/3 is not spoken; the line above uses HTTP/2 or HTTP/1.1, as far as the server offers them";
 const ANY_ADDRESS_HINT: &str =
