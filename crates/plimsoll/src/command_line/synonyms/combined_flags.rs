@@ -17,6 +17,9 @@ pub(super) fn combine(command: &Command, words: &[&str]) -> Vec<String> {
         stages_to_steps(&mut words);
         rates_to_steps(&mut words);
     }
+    if has("http-version") && !has("streams") {
+        words = streams_to_clients(&words).unwrap_or(words);
+    }
     if has("header") {
         inline_header_files(&mut words, "-H");
     } else if has("metadata") {
@@ -41,6 +44,17 @@ pub(super) fn take_value(words: &mut Vec<String>, names: &[&str]) -> Option<Stri
         None if at < words.len() => Some(words.remove(at)),
         None => None,
     }
+}
+
+/// Returns the words with the streams of each connection as clients, which share the connections; `None` if the words
+/// do not have both numbers.
+fn streams_to_clients(words: &[String]) -> Option<Vec<String>> {
+    let mut rest = words.to_vec();
+    let streams: u64 = take_value(&mut rest, &["streams"])?.parse().ok()?;
+    let connections = take_value(&mut rest.clone(), &["c", "connections"])?;
+    let clients = streams.checked_mul(connections.parse().ok()?)?;
+    rest.extend(["--clients".to_owned(), clients.to_string()]);
+    Some(rest)
 }
 
 /// Joins `--service a.B --method C` to the method `a.B/C`.
