@@ -141,7 +141,7 @@ fn add_bursts(line: &mut LineBuilder) -> Option<f64> {
     line.add("--arrivals", "gamma=0.1");
     line.add_unsupported(
         "--burst-delay",
-        "its bursts come at equal distances; those of --arrivals gamma=0.1 come at random, with the same mean rate",
+        "its bursts come at equal distances; those of --arrivals gamma=0.1 come at random, with the same mean rate, and --arrivals file=FILE without --rate takes the second of each call from a file",
     );
     Some((calls as f64 / delay * 1000.0).round() / 1000.0)
 }
