@@ -273,7 +273,7 @@ impl LineReplacement<'_> {
         let longs: Vec<Option<String>> = self.ours.iter().map(long).collect();
         let has = |name: &str| longs.iter().flatten().any(|long| long == name);
         let is_open = has("--rate") || has("--step");
-        // Where calls have metadata, one connection carries many at once.
+        // A connection carries many calls at once if the command has a flag for their metadata.
         let at_once = if find_plimsoll_flag(self.command, "--metadata").is_some() {
             "--max-in-flight"
         } else {

@@ -7,7 +7,7 @@ use crate::metrics::measure::{CallMeasures, TimeMeasure};
 /// Times in nanoseconds of the measured calls that ended ok, by round. Rounds at the end may be missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TokenTimes {
-    /// From the send of a call to its first token.
+    /// The time from the send of a call to its first token.
     first: Vec<Vec<u64>>,
     /// The mean time from one token of a call to the next.
     per_token: Vec<Vec<u64>>,
